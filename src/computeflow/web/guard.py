@@ -6,8 +6,10 @@ people, or JSON for `.json` and `Accept: application/json`, of the same address.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from html import escape
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -69,6 +71,8 @@ class Guard:
         if method == "GET" and self._is_page(path) and _wants_page(headers):
             await _send(send, 200, self._shell, b"text/html; charset=utf-8")
             return
+        if method == "GET" and _wants_page(headers):
+            send = _readable(send)
         await self._application(_routed(scope, viewer), receive, send)
 
     async def _open(self, send: Send, session: str) -> None:
@@ -91,6 +95,38 @@ def _wants_page(headers: dict[bytes, bytes]) -> bool:
     if "text/html" not in kinds:
         return False
     return "application/json" not in kinds[: kinds.index("text/html")]
+
+
+def _readable(send: Send) -> Send:
+    """Refusals of our routes as a page: a browser asked for an address that has none."""
+    refused: int | None = None
+    body = b""
+
+    async def readable(message: MutableMapping[str, Any]) -> None:
+        nonlocal refused, body
+        if message["type"] == "http.response.start" and message["status"] >= 400:
+            refused = message["status"]
+        elif refused is None:
+            await send(message)
+        else:
+            body += message.get("body", b"")
+            if not message.get("more_body", False):
+                page = _REFUSED_PAGE.format(status=refused, text=escape(_said(body)), more=_BACK)
+                await _send(send, refused, page.encode(), b"text/html; charset=utf-8")
+
+    return readable
+
+
+def _said(body: bytes) -> str:
+    """The error in a refusal of our routes, which is JSON; FastAPI's own has a `detail`."""
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return "There is no such page."
+    said = content.get("error") or content.get("detail")
+    if isinstance(said, list):
+        said = "; ".join(str(each.get("msg", "")) for each in said)
+    return "There is no such page." if said in (None, "Not Found") else str(said)
 
 
 def _with_headers(send: Send) -> Send:
@@ -130,10 +166,11 @@ async def _send(
     await send({"type": "http.response.body", "body": content})
 
 
+_BACK = '<p><a href="/flow">Flow</a></p>'
 _REFUSED_PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>ComputeFlow</title>
 <link rel="icon" href="data:,"></head>
-<body><h1>{status}</h1><p>{text}</p></body></html>
+<body><h1>{status}</h1><p>{text}</p>{more}</body></html>
 """
 
 
@@ -145,7 +182,7 @@ async def _refuse(send: Send, error: RefusedError, *, wants_html: bool) -> None:
     if error.status == 401:
         more.append((b"www-authenticate", b"Bearer"))
     if wants_html:
-        page = _REFUSED_PAGE.format(status=error.status, text=error.text)
+        page = _REFUSED_PAGE.format(status=error.status, text=error.text, more="")
         await _send(send, error.status, page.encode(), b"text/html; charset=utf-8", *more)
     else:
         text = f"{error.text}\n".encode()

@@ -43,5 +43,6 @@ def page_content(title: str, answer: Answer | None, **more: Any) -> Content:
     return {"schema": SCHEMA, "title": title, "result": result, **more}
 
 
-def empty_content(title: str, text: str, commands: Sequence[str]) -> Content:
-    return {"schema": SCHEMA, "title": title, "empty": {"text": text, "commands": [*commands]}}
+def empty_content(title: str, text: str, commands: Sequence[str], **more: Any) -> Content:
+    empty = {"text": text, "commands": [*commands]}
+    return {"schema": SCHEMA, "title": title, "empty": empty, **more}

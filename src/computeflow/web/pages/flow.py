@@ -20,16 +20,20 @@ from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
 
 _TITLE = "Flow"
-Part = Annotated[
-    Literal["whole", "last"],
-    Query(description="Of a run that goes on: all of it, or its last steps."),
+Part = Literal["whole", "last"]
+AskedPart = Annotated[
+    Part | None,
+    Query(
+        description="Of a run that goes on: all of it, or its last steps. Without it, the last "
+        "steps where a finding is open: they are what it is about."
+    ),
 ]
 _NO_FLOPS = {"compute.model": "the model's FLOPs"}
 RECORD = "computeflow record -- torchrun --nproc-per-node 8 train.py"
 COLLECT = "computeflow collect --store store --follow runs"
 
 
-def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -> Content:
+def flow_page(opening: Opened, run: str | None = None, window: AskedPart = None) -> Content:
     """The ledger of a run as a flow, predicted beside measured."""
     line = find_run(opening, run)
     if line is None:
@@ -41,7 +45,8 @@ def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -
     ledgers = answer.report.recordings.ledgers
     if not ledgers:
         reasons = answer.to_dict()["ledger_reason"]
-        return empty_content(_TITLE, f"{line.name} has no ledger: {reasons}", [RECORD])
+        text = f"{line.name} has no ledger: {reasons}"
+        return empty_content(_TITLE, text, [RECORD], **_which(opening, line))
     ledger, basis = _ledger(answer)
     lines, source = _expected(answer, ledger)
     return page_content(
@@ -125,7 +130,7 @@ def _ranks(answer: AuditAnswer) -> RanksByAccount:
     return {}
 
 
-def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
+def _live_flow(opening: Opening, line: RunLine, asked: Part | None) -> Content:
     top = opening.top()
     assert top is not None
     runs = {run.run: run for run in top.snapshot.runs}
@@ -133,10 +138,12 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
         raise UnknownNameError("run", line.id, runs)
     run = runs[line.id]
     findings: Any = [each for each in top.to_dict()["findings"] if each["run"] == line.id]
+    window: Part = asked or ("last" if findings and run.window_seconds else "whole")
     ledger = _live_ledger(run, window)
     if ledger is None:
         text = f"{line.name}: no window of seven steps has been judged yet."
-        return empty_content(_TITLE, text, [f"computeflow top --store {quote(str(opening.path))}"])
+        command = f"computeflow top --store {quote(str(opening.path))}"
+        return empty_content(_TITLE, text, [command], **_which(opening, line))
     lines: Sequence[Gap] = ()
     if run.planned is not None and run.step_seconds:
         last = ledger.wall_seconds / run.step_seconds

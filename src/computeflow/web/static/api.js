@@ -4,6 +4,19 @@ export class Refused extends Error {
   constructor(status, text, field = "") { super(text); this.status = status; this.field = field; }
 }
 
+/** The server does not answer at all. */
+export class Unreachable extends Error {
+  constructor() { super("The server does not answer. Is `computeflow serve` still running?"); this.status = 0; }
+}
+
+async function ask(address, options) {
+  try {
+    return await fetch(address, options);
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Unreachable();
+  }
+}
+
 function jsonAddress(address) {
   const [path, query] = address.split("?");
   return `${path}.json${query ? `?${query}` : ""}`;
@@ -23,14 +36,14 @@ async function answerOf(response) {
 
 /** The content of an address, and its tag. */
 export async function get(address, signal) {
-  const response = await fetch(jsonAddress(address), { headers: { accept: "application/json" }, signal });
+  const response = await ask(jsonAddress(address), { headers: { accept: "application/json" }, signal });
   const content = await answerOf(response);
   return { content, tag: (response.headers.get("etag") ?? "").replaceAll(/W\/|"/g, "") };
 }
 
 /** An action; the header is one that no other site can send. */
 export async function post(address, body = {}) {
-  return answerOf(await fetch(address, {
+  return answerOf(await ask(address, {
     method: "POST",
     headers: { "content-type": "application/json", "x-computeflow": "1" },
     body: JSON.stringify(body),

@@ -4,7 +4,7 @@ import { el, svg } from "./dom.js";
 import { colour, fitted, tip } from "./fitted.js";
 import { number, plural, seconds, share, whole } from "./format.js";
 
-const LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 26;
+const LEFT = 58, RIGHT = 8, TOP = 8, BOTTOM = 26;
 
 /** Round numbers from low to high, about so many. */
 export function ticks(low, high, count = 5) {
@@ -14,6 +14,16 @@ export function ticks(low, high, count = 5) {
   const found = [];
   for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
   return found;
+}
+
+/** Places and names of round steps, about one for each 160 pixels; where attempts count anew, of every so many columns. */
+function stepMarks(steps, width) {
+  const wanted = Math.max(4, width / 160), rising = steps.every((step, at) => !at || step > steps[at - 1]);
+  if (!rising) return ticks(0, steps.length - 1, wanted).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) }));
+  return ticks(steps[0], steps.at(-1), wanted).filter(Number.isInteger).map(step => {
+    const next = steps.findIndex(each => each >= step), before = Math.max(next - 1, 0);
+    return { at: steps[next] === step ? next : before + (step - steps[before]) / (steps[next] - steps[before]), text: whole(step) };
+  });
 }
 
 /** A path through the values that are known; one that stands alone is a dot. */
@@ -28,9 +38,10 @@ function path(values, x, y) {
 /**
  * Lines over one axis, from zero up to `high`; what lies above it ends in an arrow. series: [{ values, kind }], null
  * where a value is not known, the main one first; `limit` is dashed. unit: [size, name] of the marks at the left;
- * `marks(width)`: [{ at, text }] below, `at` is a place among the values; `tell(index)`: what the pointer shows.
+ * `marks(width)`: [{ at, text }] below, `at` is a place among the values, `below` what they are of; `tell(index)`: what the
+ * pointer shows.
  */
-export function lines(series, { label, unit, high, marks, tell, limit = null, height = 200 }) {
+export function lines(series, { label, unit, high, marks, tell, limit = null, below = "", height = 200 }) {
   const count = series[0].values.length, [size, name] = unit;
   return fitted((target, width) => {
     const x = index => LEFT + (width - LEFT - RIGHT) * (count > 1 ? index / (count - 1) : 0.5);
@@ -38,7 +49,8 @@ export function lines(series, { label, unit, high, marks, tell, limit = null, he
     const levels = ticks(0, high / size, 4).map(value => svg("g", { class: "axis" },
       svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value * size), y2: y(value * size) }),
       svg("text", { class: "quiet", x: LEFT - 6, y: y(value * size) + 4, "text-anchor": "end" }, `${number(value)} ${name}`)));
-    const labels = marks(width).map(({ at, text }) => svg("text", { class: "quiet", x: x(at), y: height - 8, "text-anchor": x(at) < LEFT + 20 ? "start" : x(at) > width - RIGHT - 24 ? "end" : "middle" }, text));
+    const labels = marks(width).map(({ at, text }) => svg("text", { class: "quiet", x: x(at), y: height - 8, "text-anchor": x(at) < LEFT + 12 ? "start" : x(at) > width - RIGHT - 24 ? "end" : "middle" }, text));
+    if (below) labels.push(svg("text", { class: "quiet", x: LEFT - 6, y: height - 8, "text-anchor": "end" }, below));
     const beyond = [...series].reverse().flatMap(({ values, kind }) => values.map((value, index) => value > high
       ? svg("path", { class: `beyond ${kind ?? ""}`, d: `M${x(index).toFixed(1)},0l4,${TOP}h-8z` }) : null));
     const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
@@ -82,11 +94,11 @@ export function lineChart(curve, { ideal = null, height = 200 } = {}) {
   const place = lines(alone ? [{ values: middle }] : [{ values: middle }, { values: slowest, kind: "second" }], {
     label: `Step time over the run${alone ? "" : ": median over ranks, and the slowest rank"}${beyond ? `; ${beyond}` : ""}`,
     unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height,
-    marks: width => ticks(0, steps.length - 1, Math.max(4, width / 160)).filter(Number.isInteger).map(at => ({ at, text: whole(steps[at]) })),
+    marks: width => stepMarks(steps, width), below: "step",
     tell: index => `step ${whole(steps[index])}\n${alone ? "" : "median "}${seconds(middle[index])}${alone ? "" : `\nslowest ${seconds(slowest[index])}`}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
   });
   return el("div", null, place, el("div", { class: "legend" }, alone ? null : [el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank")],
-    ideal === null ? null : el("span", null, el("i", { class: "third" }), `a step at an MFU of 100 %: ${seconds(ideal)}`), beyond ? el("span", null, `▲ ${beyond}`) : null, el("span", null, "x: step")));
+    ideal === null ? null : el("span", null, el("i", { class: "third" }), `a step at an MFU of 100 %: ${seconds(ideal)}`), beyond ? el("span", null, `▲ ${beyond}`) : null));
 }
 
 /** Colours from the page to the accent: more is stronger, on light and on dark. */
@@ -102,9 +114,12 @@ function stepAt({ steps, longest, attempts }, { row, column }) {
   return { step: steps[column] + (longest?.[row][column] ?? 0), attempt: attempts.findLast(each => each.column <= column).number };
 }
 
-/** A cell for each rank and step: the longest step in it. */
-export function heatMap(heat, { choose } = {}) {
-  const { ranks, steps, micros } = heat;
+const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-20, 0], PageDown: [20, 0], Home: [-Infinity, 0], End: [Infinity, 0] };
+const NAMED_RANKS = 8;
+
+/** A cell for each rank and step: the longest step in it; `at` is the keyboard's cell, which outlives a drawing. */
+export function heatMap(heat, { choose, at = { column: 0, row: 0 } } = {}) {
+  const { ranks, steps, micros } = heat, named = ranks.length <= NAMED_RANKS;
   const low = 1e6 * (heat.middle_seconds ?? 0), high = Math.max(1e6 * (heat.high_seconds ?? 1), 1.25 * low);
   const key = el("span", { class: "scale", "aria-hidden": "true" });
   const place = fitted((target, width) => {
@@ -112,7 +127,7 @@ export function heatMap(heat, { choose } = {}) {
     const tall = Math.max(3, Math.min(24, Math.floor(360 / ranks.length))) * ranks.length;
     const colours = scale(64);
     key.style.background = `linear-gradient(to right, rgb(${colours[0]}), rgb(${colours.at(-1)}))`;
-    const canvas = el("canvas", { width: steps.length, height: ranks.length, role: "img", "aria-label": `Step time of ${whole(ranks.length)} ranks over ${whole(steps.length)} steps`, style: { width: `${inner}px`, height: `${tall}px`, "margin-left": `${LEFT}px`, "image-rendering": "pixelated" } });
+    const canvas = el("canvas", { width: steps.length, height: ranks.length, tabindex: "0", "data-key": "heat map", role: "img", "aria-label": `Step time of ${plural(ranks.length, "rank")} over ${plural(steps.length, "step")}`, style: { width: `${inner}px`, height: `${tall}px`, "margin-left": `${LEFT}px`, "image-rendering": "pixelated" } });
     const drawing = canvas.getContext("2d"), image = drawing.createImageData(steps.length, ranks.length);
     micros.forEach((row, at) => row.forEach((value, column) => {
       if (value === null) return;
@@ -121,28 +136,50 @@ export function heatMap(heat, { choose } = {}) {
     }));
     drawing.putImageData(image, 0, 0);
     const names = svg("svg", { viewBox: `0 0 ${width} ${tall + BOTTOM}`, height: tall + BOTTOM, "aria-hidden": "true", style: { position: "absolute", inset: "0", "pointer-events": "none" } },
-      ticks(0, ranks.length - 1, Math.min(ranks.length, 8)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT - 6, y: (at + 0.5) * tall / ranks.length + 4, "text-anchor": "end" }, whole(ranks[at]))),
-      ticks(0, steps.length - 1, Math.max(4, width / 160)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at === 0 ? "start" : "middle" }, whole(steps[at]))));
-    target.replaceChildren(canvas, names);
+      ticks(0, ranks.length - 1, Math.min(ranks.length, 8)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT - 6, y: (at + 0.5) * tall / ranks.length + 4, "text-anchor": "end" }, `${named ? "rank " : ""}${whole(ranks[at])}`)),
+      svg("text", { class: "quiet", x: LEFT - 6, y: tall + 16, "text-anchor": "end" }, named ? "step" : "rank, step"),
+      stepMarks(steps, width).map(({ at, text }) => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at < 1 ? "start" : "middle" }, text)));
+    const mark = el("div", { class: "mark", hidden: true });
+    target.replaceChildren(canvas, names, mark);
     target.style.paddingBottom = `${BOTTOM}px`;
     const tell = tip(target);
+    const show = ({ column, row }) => {
+      const value = micros[row][column], { step, attempt } = stepAt(heat, { column, row });
+      const which = heat.attempts.length > 1 ? `, attempt ${attempt + 1} of ${heat.attempts.at(-1).number + 1}` : "";
+      tell.show(LEFT + column * inner / steps.length, row * tall / ranks.length, `rank ${whole(ranks[row])}, step ${whole(step)}${which}\n${value === null ? "no step" : seconds(value / 1e6)}`);
+    };
+    const mine = () => ({ column: Math.min(at.column, steps.length - 1), row: Math.min(at.row, ranks.length - 1) });
+    const put = () => {  // the keyboard's cell
+      const { column, row } = mine(), wide = inner / steps.length, high = tall / ranks.length;
+      mark.hidden = false;
+      Object.assign(mark.style, { left: `${LEFT + column * wide - 2}px`, top: `${row * high - 2}px`, width: `${Math.max(wide, 2) + 4}px`, height: `${high + 4}px` });
+      show({ column, row });
+    };
+    canvas.onfocus = () => { if (canvas.matches(":focus-visible")) put(); };
+    canvas.onblur = () => { mark.hidden = true; tell.hide(); };
+    canvas.onkeydown = event => {
+      const move = MOVES[event.key];
+      if (event.key === "Enter" && choose) return choose(stepAt(heat, mine()));
+      if (!move) return;
+      event.preventDefault();
+      at.column = Math.max(0, Math.min(steps.length - 1, mine().column + move[0]));
+      at.row = Math.max(0, Math.min(ranks.length - 1, mine().row + move[1]));
+      put();
+    };
     const cell = event => {
       const box = canvas.getBoundingClientRect();
       const column = Math.floor((event.clientX - box.left) / box.width * steps.length), row = Math.floor((event.clientY - box.top) / box.height * ranks.length);
-      return column >= 0 && row >= 0 && column < steps.length && row < ranks.length ? { column, row, left: event.clientX - box.left + LEFT, top: event.clientY - box.top } : null;
+      return column >= 0 && row >= 0 && column < steps.length && row < ranks.length ? { column, row } : null;
     };
     canvas.onpointermove = event => {
       const at = cell(event);
-      if (!at) return tell.hide();
-      const value = micros[at.row][at.column], { step, attempt } = stepAt(heat, at);
-      const which = heat.attempts.length > 1 ? `, attempt ${attempt + 1} of ${heat.attempts.at(-1).number + 1}` : "";
-      tell.show(at.left, at.top, `rank ${whole(ranks[at.row])}, step ${whole(step)}${which}\n${value === null ? "no step" : seconds(value / 1e6)}`);
+      if (at) show(at);
+      else tell.hide();
     };
     canvas.onpointerleave = () => tell.hide();
     if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(stepAt(heat, at)); };
   });
   return el("div", null, place, el("div", { class: "legend" },
     el("span", null, `${seconds(low / 1e6)} or less`, key, `${seconds(high / 1e6)} or more`),
-    heat.ranks_per_row > 1 || heat.steps_per_column > 1 ? el("span", null, `a cell is the longest step of ${whole(heat.ranks_per_row)} ranks and ${whole(heat.steps_per_column)} steps`) : null,
-    el("span", null, "y: rank, x: step")));
+    heat.ranks_per_row > 1 || heat.steps_per_column > 1 ? el("span", null, `a cell is the longest step of ${whole(heat.ranks_per_row)} ranks and ${whole(heat.steps_per_column)} steps`) : null));
 }

@@ -48,7 +48,7 @@ export function lead(text, names) {
   return text ? el("p", { class: "lead" }, words(text, names)) : null;
 }
 
-const LONG_UNIT = 9;
+const LONG_UNIT = 8;
 /** Numbers first: [{ label, value, unit, note }]. A long unit stands below, where the others have their notes. */
 export function stats(items) {
   return el("dl", { class: "stats" }, items.filter(Boolean).map(item => {
@@ -61,12 +61,12 @@ export function stats(items) {
 
 const MANY = 5;
 /**
- * A table. columns: [{ title, unit, number, cell: row => Node or text, wide }]; `wide` columns are left out
- * on a phone. Options: caption, total (a last row of cells), selected: row => bool.
+ * A table. columns: [{ title, unit, number, cell: row => Node or text, wide, sort }]; `wide` columns are left out
+ * on a phone, `sort` is how the rows are ordered by this one. Options: caption, total (a last row of cells), selected: row => bool.
  */
 export function table(columns, rows, options = {}) {
   const kind = column => [column.number ? "number" : "", column.wide ? "wide" : ""].join(" ").trim() || null;
-  const heads = columns.map(column => el("th", { scope: "col", class: kind(column) }, column.title,
+  const heads = columns.map(column => el("th", { scope: "col", class: kind(column), "aria-sort": column.sort ?? null }, column.title,
     column.unit ? el("span", { class: "unit" }, `, ${column.unit}`) : null));
   const lines = rows.map(row => el("tr", { "aria-selected": options.selected?.(row) ? "true" : null },
     columns.map(column => el("td", { class: kind(column) }, column.cell(row) ?? "–"))));
@@ -116,7 +116,8 @@ export function section(title, ...children) {
 
 /** The head of a page: its title, and controls at the right. */
 export function heading(title, ...controls) {
-  return el("div", { class: "head" }, el("h1", null, title), controls.length ? el("div", { class: "row" }, ...controls) : null);
+  const shown = controls.filter(Boolean);
+  return el("div", { class: "head" }, el("h1", null, title), shown.length ? el("div", { class: "row" }, ...shown) : null);
 }
 
 let sayTimer = 0;

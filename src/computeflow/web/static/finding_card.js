@@ -1,7 +1,7 @@
 // One finding: what it costs, what shows it, what to do about it.
 
 import { command, el, swatch, words } from "./dom.js";
-import { number, seconds, share, usd } from "./format.js";
+import { clock, number, seconds, share, usd } from "./format.js";
 
 export const OWNERS = {
   "compute.model": "useful", "compute.clock": "site", straggler: "site", restart: "site", lost: "site", idle: "site",
@@ -43,19 +43,27 @@ function remedy(finding) {
 /** What its share is of: a finding that is open is of the last steps that were judged, or of now. */
 function shareOf(finding, silent) {
   if (finding.onset === undefined) return `${share(finding.share)} of the run`;
-  if (finding.account === "idle") return `${share(finding.share)} of its time ${silent ? "when last heard of" : "now"}`;
-  return `${share(finding.share)} of ${silent ? "the last steps heard of" : "its last steps"}`;
+  if (finding.account === "idle") return `${share(finding.share)} of its time ${silent ? "when last heard from" : "now"}`;
+  return `${share(finding.share)} of ${silent ? "the last steps heard from it" : "its last steps"}`;
 }
 
-/** A finding as a card; `compact` folds evidence and remedy, `extra` nodes stand at its end; `silent`: of a run that is not heard of. */
+/** Since when a finding is open, and what it has cost since. */
+function since(finding) {
+  if (!finding.onset) return null;
+  const cost = finding.usd === null || finding.usd === undefined ? "" : `, ${usd(finding.usd)} so far`;
+  return `since ${clock(finding.onset)}${cost}`;
+}
+
+/** A finding as a card; `compact` folds evidence and remedy, `run` is the name of its run where that is not said
+ * elsewhere, `extra` nodes stand at its end; `silent`: of a run that is no longer heard from. */
 export function findingCard(finding, { compact = false, run = "", extra = [], silent = false } = {}) {
   const facts = [finding.account, ranksText(finding.ranks), finding.nodes?.length ? finding.nodes.slice(0, 4).join(", ") : null,
-    shareOf(finding, silent), `confidence ${number(finding.confidence, 2)}`];
+    shareOf(finding, silent), since(finding), `confidence ${number(finding.confidence, 2)}`];
   const body = [el("h4", null, "Evidence"), evidence(finding), el("h4", null, "Remedy"), remedy(finding)].flat();
   return el("article", { class: "finding" },
-    el("div", { class: "cost" }, cost(finding), silent ? el("p", { class: "quiet small", style: { "font-weight": "400", "white-space": "normal" } }, "when last heard of") : null),
+    el("div", { class: "cost" }, cost(finding), silent ? el("p", { class: "quiet small", style: { "font-weight": "400", "white-space": "normal" } }, "when last heard from") : null),
     el("div", null,
-      el("h3", null, swatch(ownerOf(finding.account)), finding.rule, run ? el("span", { class: "quiet" }, ` ${run}`) : null),
+      el("h3", null, swatch(ownerOf(finding.account)), finding.rule, run ? [" ", el("a", { class: "quiet", href: `/flow?${new URLSearchParams({ run: finding.run, account: finding.account })}` }, run)] : null),
       el("p", null, words(finding.title)),
       el("p", { class: "quiet small" }, facts.filter(Boolean).join(" · ")),
       compact ? el("details", null, el("summary", null, "Evidence and remedy"), body) : body, extra));

@@ -20,6 +20,11 @@ addEventListener("themechange", () => {
   }
 });
 
+/** Draw at once what would be drawn with the next frame: what is below keeps its place. */
+export function drawNow() {
+  for (const [target, drawing] of drawn) if (!drawing.width && target.isConnected) redraw(target, Math.floor(target.clientWidth));
+}
+
 /** A place for a drawing; `draw(place, width)` fills it, at first when it is on the page. */
 export function fitted(draw, properties = {}) {
   for (const [target, drawing] of drawn) {
@@ -38,7 +43,7 @@ export function colour(name) {
 
 /** A text that follows the pointer inside a drawing. */
 export function tip(place) {
-  const node = el("div", { class: "tip", hidden: true });
+  const node = el("div", { class: "tip", role: "status", hidden: true });
   place.append(node);
   return {
     show(x, y, text) {

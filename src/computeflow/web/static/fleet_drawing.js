@@ -76,13 +76,19 @@ function mixed(low, high, count) {
 }
 
 function shadesOf({ categories, better, colour }) {
-  if (categories) return ["useful", "tuning", "design", "text"].map(colour);
+  if (categories) return ["hover", "second", "bad", "text"].map(colour);
   return mixed(colour("hover"), colour(better === "more" ? "accent" : "second"), SHADES);
 }
 
-/** Outlines of cells of which nothing is known. */
+/** Cells of which nothing is known: outlines, or dots where they are small. */
 function outline(drawing, places, size, colour) {
-  drawing.strokeStyle = colour("rule");
+  if (size <= SMALL) {
+    drawing.fillStyle = colour("mixed");
+    const at = Math.floor(size / 2);
+    for (const [x, y] of places) drawing.fillRect(x + at, y + at, 1, 1);
+    return;
+  }
+  drawing.strokeStyle = colour("mixed");
   drawing.lineWidth = 1;
   drawing.beginPath();
   for (const [x, y] of places) drawing.rect(x + .5, y + .5, Math.max(size - 1, 1), Math.max(size - 1, 1));
@@ -100,9 +106,9 @@ export function drawUnknown(canvas, placed, colour) {
 }
 
 /**
- * Fill all cells, shade by shade, so that the colour changes few times; outlines where nothing is known. With
- * `root`, shades follow the square root and whatever is not nothing is seen; strong ones that are small are drawn
- * a pixel larger.
+ * Fill all cells, shade by shade, so that the colour changes few times; outlines or dots where nothing is known. With
+ * `root`, shades follow the square root and whatever is not nothing is seen. Small cells that are strong, or of a
+ * category but the first, are drawn a pixel larger.
  */
 export function drawCells(canvas, placed, values, options) {
   const began = performance.now();
@@ -123,7 +129,7 @@ export function drawCells(canvas, placed, values, options) {
     if (!bucket.length) return;
     if (at < shades.length) {
       drawing.fillStyle = shades[at];
-      const more = root && size <= SMALL && 2 * at > last ? 1 : 0;
+      const more = size <= SMALL && (categories ? at > 0 : root && 2 * at > last) ? 1 : 0;
       for (const cell of bucket) drawing.fillRect(xs[cell] - more, ys[cell] - more, size + 2 * more, size + 2 * more);
     } else outline(drawing, bucket.map(cell => [xs[cell], ys[cell]]), size, colour);
   });

@@ -3,13 +3,13 @@
 const NONE = "–";
 const known = value => value !== null && value !== undefined && Number.isFinite(value);
 
-/** Three significant digits, thousands apart: 1,234 / 12.3 / 0.00123. */
-export function number(value, digits = 3) {
+/** Three significant digits, thousands apart: 1,234 / 12.3 / 0.00123; `keep` zeros at the end, as in a column. */
+export function number(value, digits = 3, keep = false) {
   if (!known(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1000) return Math.round(value).toLocaleString("en-US");
   if (size !== 0 && size < 1e-4) return value.toExponential(1);
-  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumSignificantDigits: digits });
+  return Number(value.toPrecision(digits)).toLocaleString("en-US", { minimumSignificantDigits: keep ? digits : 1, maximumSignificantDigits: digits });
 }
 
 /** A part of a total, with as many decimals as the total's three digits have: parts can be added by eye. */
@@ -28,13 +28,16 @@ export function share(value) {
 }
 
 const TIMES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
-/** Seconds in the unit that reads best. */
-export function seconds(value) {
+/** Seconds in the unit that reads best; `keep` as for numbers. */
+export function seconds(value, keep = false) {
   if (!known(value)) return NONE;
   if (value === 0) return "0 s";
   const [size, unit] = TIMES.find(([least]) => Math.abs(value) >= least * (least > 1 ? 2 : 1)) ?? TIMES.at(-1);
-  return `${number(value / size)} ${unit}`;
+  return `${number(value / size, 3, keep)} ${unit}`;
 }
+
+/** Seconds in a column: all with three digits. */
+export const secondsCell = value => seconds(value, true);
 
 export function usd(value) {
   if (!known(value)) return NONE;
@@ -60,6 +63,11 @@ export function gpuUnit(gpuSeconds, onHost = false) {
 
 export function when(unix) {
   return known(unix) && unix > 0 ? new Date(1000 * unix).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : NONE;
+}
+
+/** A moment of the reader's clock, to the second. */
+export function clock(unix) {
+  return known(unix) && unix > 0 ? new Date(1000 * unix).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : NONE;
 }
 
 export function plural(count, one, many = `${one}s`) {

@@ -2,6 +2,7 @@
 
 import { get, Refused } from "./api.js";
 import { command, el } from "./dom.js";
+import { keepAddress } from "./router.js";
 
 export const DAYS = [1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365];
 const DEBOUNCE_MS = 60;
@@ -77,6 +78,7 @@ function slider(field, id, tell) {
   const mark = () => range.setAttribute("aria-valuetext", exact.value || field.placeholder || "");
   mark();
   range.addEventListener("input", () => { exact.value = field.stops[range.value]; mark(); tell(); });
+  exact.addEventListener("change", () => { if (!any && !exact.value.trim()) exact.value = field.stops[range.value]; });
   exact.addEventListener("input", () => { if (any || Number(exact.value) > 0) range.value = nearest(Number(exact.value)); mark(); tell(300); });
   return { node: el("span", { class: "slider" }, range, exact), read: () => exact.value.trim() || String(field.stops[range.value]) };
 }
@@ -115,8 +117,8 @@ export function queryOf(values, usual) {
 }
 
 /** Keep the address in step with the form, without another page. */
-export function keepAddress(query) {
-  history.replaceState(null, "", location.pathname + (query ? `?${query}` : ""));
+export function keepQuery(query) {
+  keepAddress(location.pathname + (query ? `?${query}` : ""));
 }
 
 /** Signals for the questions of a page: a question ends with the next one, and when the reader leaves. */
@@ -150,6 +152,12 @@ export async function answer(address, signal, progress = () => {}) {
 /** The same question on a command line, folded. */
 export function sameCommand(text) {
   return text ? el("details", { class: "same" }, el("summary", { class: "small quiet" }, "The same on a command line"), command(text)) : null;
+}
+
+/** Above an answer that is not that of what the form says now. */
+export function markStale(place) {
+  place.querySelector(".stale")?.remove();
+  place.prepend(el("p", { class: "caution stale" }, place.children.length ? "A field needs another value. Below is the answer to the last question that could be asked." : "A field needs another value."));
 }
 
 /** A refusal that no field is to blame for, and a way to ask again. */

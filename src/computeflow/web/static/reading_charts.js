@@ -69,7 +69,7 @@ function filled({ readings, readings_missing: missing }, run) {
   const [curves, points] = [shown.filter(meter => known(meter.mean).length >= FEW), shown.filter(meter => known(meter.mean).length < FEW)];
   return [energy ? el("p", null, energy) : null, ...points.map(sentence),
     curves.length ? el("div", { class: "multiples" }, curves.map(meter => drawing(readings, meter))) : null,
-    !curves.length ? null : el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `x: time, a point is ${plural(readings.slot_seconds, "second")}`)),
+    !curves.length ? null : el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `one point every ${readings.slot_seconds === 1 ? "second" : plural(readings.slot_seconds, "second")}`)),
     note].filter(Boolean);
 }
 

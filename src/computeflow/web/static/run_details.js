@@ -1,7 +1,7 @@
 // What is known of a run's attempts, ranks and nodes, from its recording or from a collector.
 
 import { bar, el, section, table } from "./dom.js";
-import { number, seconds, share, si, when, whole } from "./format.js";
+import { number, secondsCell, share, si, when, whole } from "./format.js";
 
 const MOST = 64;
 
@@ -15,10 +15,10 @@ function attempts(facts) {
   return section("Attempts", table([
     { title: "attempt", number: true, cell: each => each.attempt + 1 },
     { title: "started", cell: each => when(each.start) },
-    { title: "lasted", number: true, cell: each => seconds(each.end - each.start) },
+    { title: "lasted", number: true, cell: each => secondsCell(each.end - each.start) },
     { title: "steps", number: true, cell: each => whole(each.steps) },
-    { title: "done again", unit: "steps", number: true, cell: each => whole(each.redone_steps) },
-    { title: "ended", cell: each => each.ended || "not said" },
+    { title: "redone", unit: "steps", number: true, cell: each => whole(each.redone_steps) },
+    { title: "ended", cell: each => each.ended || "unknown" },
   ], facts.attempts, { label: "Attempts" }));
 }
 
@@ -31,13 +31,13 @@ function ranks(facts) {
   const shown = [...facts.per_rank].sort((a, b) => b.waited_for_seconds - a.waited_for_seconds).slice(0, MOST);
   const most = Math.max(...shown.map(rank => rank.waited_for_seconds), 0);
   const left = facts.per_rank.length - shown.length;
-  return section("Ranks, those that others wait for first", table([
+  return section("Ranks, most waited for first", table([
     { title: "rank", number: true, cell: rank => rank.rank },
     { title: "node", wide: true, cell: rank => rank.host },
-    { title: "step", unit: "median", number: true, cell: rank => seconds(rank.step_seconds) },
-    { title: "without waits", number: true, wide: true, cell: rank => seconds(rank.own_seconds) },
-    { title: "waits", number: true, wide: true, cell: rank => seconds(rank.wait_seconds) },
-    { title: "waited for", number: true, cell: rank => seconds(rank.waited_for_seconds) },
+    { title: "step", unit: "median", number: true, cell: rank => secondsCell(rank.step_seconds) },
+    { title: "without waits", number: true, wide: true, cell: rank => secondsCell(rank.own_seconds) },
+    { title: "waits for others", number: true, wide: true, cell: rank => secondsCell(rank.wait_seconds) },
+    { title: "waited for", number: true, cell: rank => secondsCell(rank.waited_for_seconds) },
     { title: "", wide: true, cell: rank => bar(rank.waited_for_seconds, "site", null, most) },
     { title: "came last", number: true, wide: true, cell: rank => share(rank.came_last) },
     { title: "GPU memory", number: true, wide: true, cell: rank => si(memory(rank).device, "B") },
@@ -46,13 +46,13 @@ function ranks(facts) {
 }
 
 function slowest(live) {
-  return section("Ranks, those that others wait for first", table([
+  return section("Ranks, most waited for first", table([
     { title: "rank", number: true, cell: rank => rank.rank },
     { title: "node", cell: rank => rank.node },
-    { title: "step", unit: "median", number: true, cell: rank => seconds(rank.step_seconds) },
-    { title: "without waits", number: true, wide: true, cell: rank => seconds(rank.own_seconds) },
-    { title: "late", number: true, cell: rank => seconds(rank.late_seconds) },
-    { title: "last heard of", wide: true, cell: rank => when(rank.last_seen) },
+    { title: "step", unit: "median", number: true, cell: rank => secondsCell(rank.step_seconds) },
+    { title: "without waits", number: true, wide: true, cell: rank => secondsCell(rank.own_seconds) },
+    { title: "late", number: true, cell: rank => secondsCell(rank.late_seconds) },
+    { title: "last heard from", wide: true, cell: rank => when(rank.last_seen) },
   ], live.slowest, { label: "Ranks" }));
 }
 
@@ -60,7 +60,7 @@ function nodes(content, live) {
   const mine = content.result.nodes.filter(node => live.nodes.includes(node.node));
   if (!mine.some(node => Object.keys(node.readings).length)) return null;
   const reading = (name, unit, digits = 3) => node => node.readings[name] === undefined ? null : `${number(node.readings[name], digits)} ${unit}`;
-  return section("Nodes, the largest over their GPUs", table([
+  return section("Nodes, largest value over their GPUs", table([
     { title: "node", cell: node => node.node },
     { title: "GPUs", number: true, cell: node => whole(node.gpus) },
     { title: "power", number: true, cell: reading("DCGM_FI_DEV_POWER_USAGE", "W") },
@@ -68,7 +68,7 @@ function nodes(content, live) {
     { title: "temperature", number: true, cell: reading("DCGM_FI_DEV_GPU_TEMP", "°C") },
     { title: "SM clock", number: true, wide: true, cell: reading("DCGM_FI_DEV_SM_CLOCK", "MHz", 4) },
     { title: "memory", number: true, cell: node => node.readings.DCGM_FI_DEV_FB_USED === undefined ? null : si(node.readings.DCGM_FI_DEV_FB_USED * 2 ** 20, "B") },
-    { title: "said last", wide: true, cell: node => node.signals.slice(-1)[0] ?? null },
+    { title: "last event", wide: true, cell: node => node.signals.slice(-1)[0] ?? null },
   ], mine, { label: "Nodes" }));
 }
 

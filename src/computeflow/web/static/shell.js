@@ -3,11 +3,14 @@
 // A page's module exports `render(content, context)`, which gives the nodes of the page, and may export
 // `address(context)`, the address whose JSON it shows (by default its own). It is called again when the
 // content changes; what a reader opened or chose lies in the address or in `context.state`. `context.signal` is
-// aborted once the reader leaves the page.
+// aborted once the reader leaves the page. `head(content, context)` may give what stands above a page that is
+// empty, and `name(content)` what the browser's tab is named after: by default the run.
 
 import { get, live, post } from "./api.js";
-import { el, empty, say } from "./dom.js";
-import { match, navigate, onNavigate } from "./router.js";
+import { el, empty, heading, say, words } from "./dom.js";
+import { drawNow } from "./fitted.js";
+import { isSelecting, redraw } from "./redraw.js";
+import { keptScroll, match, navigate, onNavigate } from "./router.js";
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
 
@@ -18,6 +21,7 @@ let leaving = new AbortController();
 let turn = 0;
 let liveMark = null;
 let over = false;
+let waiting = null;
 
 function theme() {
   return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -34,7 +38,7 @@ function drawHead() {
   const links = session.pages.filter(page => page.menu).map(page => el("a", { href: page.address }, page.title));
   liveMark = el("span", { class: "live", hidden: true });
   const role = session.role === "operator"
-    ? el("button", { class: "button plain", type: "button", on: { click: leave } }, `${session.name} (operator)`)
+    ? el("button", { class: "button plain", type: "button", "aria-haspopup": "dialog", on: { click: askWhetherToLeave } }, `${session.name} (operator)`)
     : session.operators
       ? el("button", { class: "button plain", type: "button", on: { click: askToken } }, "Sign in to act")
       : el("span", { class: "wide" }, "read only");
@@ -69,21 +73,18 @@ function markLive(state) {
   if (state === "lost" || state === "ended") say(`Live updates: ${LIVE[state]}.`);
 }
 
-function askToken() {
-  const token = el("input", { type: "password", name: "token", required: true, autocomplete: "off", id: "token" });
+/** A small window with one thing to do; what goes wrong is said in it. */
+function openDialog(title, children, verb, act) {
   const problem = el("p", { class: "error", role: "alert" });
-  const dialog = el("dialog", { "aria-label": "Sign in to act" },
-    el("form", { method: "dialog" }, el("h2", null, "Sign in to act"),
-      el("p", { class: "quiet small" }, "Your name, which belongs to the token, is kept with what you approve, dismiss or undo."),
-      el("label", { for: "token" }, "Operator token"), token, problem,
-      el("div", { class: "row" }, el("button", { class: "button main" }, "Sign in"),
+  const dialog = el("dialog", { "aria-label": title },
+    el("form", { method: "dialog" }, el("h2", null, title), children, problem,
+      el("div", { class: "row" }, el("button", { class: "button main" }, verb),
         el("button", { class: "button", type: "button", on: { click: () => dialog.close() } }, "Cancel"))));
   dialog.querySelector("form").addEventListener("submit", async event => {
     event.preventDefault();
     try {
-      await post("/session", { token: token.value });
+      await act();
       dialog.close();
-      await begin();
     } catch (error) { problem.textContent = error.message; }
   });
   dialog.addEventListener("close", () => dialog.remove());
@@ -91,9 +92,25 @@ function askToken() {
   dialog.showModal();
 }
 
-async function leave() {
-  await post("/session/end");
-  say("Signed out. Open the address that serve printed to look again.");
+function askToken() {
+  const token = el("input", { type: "password", name: "token", required: true, autocomplete: "off", id: "token" });
+  openDialog("Sign in to act", [
+    el("p", { class: "quiet small" }, "Your name, which belongs to the token, is kept with what you approve, dismiss or undo."),
+    el("label", { for: "token" }, "Operator token"), token,
+  ], "Sign in", async () => {
+    await post("/session", { token: token.value });
+    await begin();
+  });
+}
+
+function askWhetherToLeave() {
+  openDialog(`Signed in as ${session.name}`, el("p", null, "After signing out, this browser needs a token again, to look as well as to act."), "Sign out", async () => {
+    await post("/session/end");
+    leavePage();
+    session = null;
+    document.getElementById("head").replaceChildren(el("span", { class: "brand" }, "ComputeFlow"));
+    place.replaceChildren(el("h1", null, "Signed out"), el("p", null, "Open the address that ", el("code", null, "computeflow serve"), " printed to look again."));
+  });
 }
 
 function markMenu(page) {
@@ -105,50 +122,92 @@ function markMenu(page) {
   }
 }
 
-/** Draw, and leave the keyboard's focus and the scroll where they were. */
-function draw(module, content, context) {
-  const key = document.activeElement?.dataset?.key;
-  const nodes = content.empty ? [el("h1", null, content.title), empty(content.empty)] : [module.render(content, context)].flat();
-  place.replaceChildren(...nodes);
+/** Draw a page, or draw it again: then what the reader has in hand stays. */
+function draw({ module, page, content, context }, again = true) {
+  const nodes = content.empty ? [module.head?.(content, context) ?? heading(content.title), empty(content.empty)] : [module.render(content, context)].flat();
+  if (again) redraw(place, nodes);
+  else {
+    place.replaceChildren(...nodes);
+    drawNow();
+  }
   place.removeAttribute("aria-busy");
   over = Boolean(content.run) && isOver(content.run);
-  document.title = `${content.title} · ComputeFlow`;
-  if (key) place.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+  const name = module.name?.(content) ?? (module.address || content.title === page.title ? content.run?.name : content.title);
+  document.title = [name, page.title, "ComputeFlow"].filter(Boolean).join(" · ");
 }
 
-async function show(quietly) {
-  const mine = ++turn;
+/** An update waits while the reader has selected text. */
+function drawLater(drawing) {
+  waiting = drawing;
+  if (!isSelecting(place)) drawWaiting();
+}
+
+function drawWaiting() {
+  const drawing = waiting;
+  waiting = null;
+  if (drawing?.mine === turn) draw(drawing);
+}
+
+document.addEventListener("selectionchange", () => { if (waiting && !isSelecting(place)) drawWaiting(); });
+
+function leavePage() {
   leaving.abort();
   leaving = new AbortController();
   stop();
   stop = () => {};
+  waiting = null;
   markLive(null);
+}
+
+/** What went wrong, in place of the page, and a way on. */
+function drawProblem(page, error) {
+  const back = page.under !== location.pathname ? session.pages.find(each => each.address === page.under) : null;
+  place.removeAttribute("aria-busy");
+  place.replaceChildren(el("h1", null, page.title), el("p", { class: "error", role: "alert" }, words(error.message)),
+    el("div", { class: "row" }, el("button", { class: "button", type: "button", on: { click: () => show({ quietly: true }) } }, "Try again"),
+      back ? el("a", { href: back.address }, back.title) : null));
+  document.title = `${page.title} · ComputeFlow`;
+}
+
+async function load(script) {
+  try {
+    return await import(`./pages/${script}.js`);
+  } catch (error) {
+    await get("/session");  // says that the server does not answer, where that is why
+    throw error;
+  }
+}
+
+async function show({ quietly, scroll = 0 }) {
+  const mine = ++turn;
+  leavePage();
   const path = location.pathname === "/" ? "/flow" : location.pathname;
   const found = match(session.pages, path);
   markMenu(found?.page);
-  if (!found) return place.replaceChildren(el("h1", null, "No such page"), el("p", null, el("a", { href: "/flow" }, "Flow")));
+  if (!found) {
+    document.title = "No such page · ComputeFlow";
+    return place.replaceChildren(el("h1", null, "No such page"), el("p", null, el("a", { href: "/flow" }, "Flow")));
+  }
   place.setAttribute("aria-busy", "true");
-  const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, signal: leaving.signal, navigate, signIn: askToken, refresh: () => show(true) };
+  const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, signal: leaving.signal, navigate, signIn: askToken, refresh: () => show({ quietly: true }) };
   try {
-    const module = await import(`./pages/${found.page.script}.js`);
+    const module = await load(found.page.script);
     const address = module.address?.(context) ?? path + location.search;
     const { content, tag } = await get(address);
     if (mine !== turn) return;
-    draw(module, content, context);
-    if (!quietly) { scrollTo(0, 0); place.focus({ preventScroll: true }); }
+    const drawing = { module, page: found.page, context, mine };
+    draw({ ...drawing, content }, quietly);
+    if (!quietly) { scrollTo({ top: scroll, behavior: "instant" }); place.focus({ preventScroll: true }); }
     if (module.live === false) return;
     markLive("connecting");
     stop = live(address, tag, changed => {
       if (mine !== turn) return;
-      draw(module, changed, context);
+      drawLater({ ...drawing, content: changed });
       markLive("on");
     }, state => { if (mine === turn) markLive(state); });
   } catch (error) {
     if (mine !== turn) return;
-    place.removeAttribute("aria-busy");
-    const back = found.page.under && found.page.under !== path ? session.pages.find(page => page.address === found.page.under) : null;
-    place.replaceChildren(el("h1", null, found.page.title), el("p", { class: "error", role: "alert" }, error.message),
-      back ? el("p", null, el("a", { href: back.address }, back.title)) : "");
+    drawProblem(found.page, error);
     if (error.status === undefined) throw error;
   }
 }
@@ -157,7 +216,8 @@ async function begin() {
   session = (await get("/session")).content;
   drawHead();
   onNavigate(show);
-  await show(true);
+  await show({ quietly: true });
+  scrollTo({ top: keptScroll(), behavior: "instant" });
 }
 
 begin();

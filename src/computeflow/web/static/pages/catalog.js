@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { el, heading, section, table } from "../dom.js";
-import { keepAddress } from "../forms.js";
+import { keepQuery } from "../forms.js";
 import { plural, whole } from "../format.js";
 import { partNodes, partTable } from "../parts.js";
 
@@ -43,7 +43,7 @@ function overview(content) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       const mine = ++turn, query = search.value.trim() ? new URLSearchParams({ search: search.value.trim() }).toString() : "";
-      keepAddress(query);
+      keepQuery(query);
       const answer = await get(`/catalog${query ? `?${query}` : ""}`);
       if (mine === turn) show(answer.content);
     }, SEARCH_MS);

@@ -1,7 +1,7 @@
 // Decide: rent or build, where, for how much; or every offer compared.
 
 import { el, heading, lead, stats } from "../dom.js";
-import { answer, DAYS, form, keepAddress, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
+import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, plural, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 
@@ -70,7 +70,7 @@ export function render(choices, context) {
   async function ask(values) {
     const signal = begin(), query = queryOf({ ...values, show }, USUAL);
     if (signal.aborted) return;
-    keepAddress(query);
+    keepQuery(query);
     asking.say(null);
     place.setAttribute("aria-busy", "true");
     try {
@@ -78,9 +78,10 @@ export function render(choices, context) {
       place.replaceChildren(...[lead(content.headline), numbers(content), ...partNodes(content.parts), sameCommand(content.command)].filter(Boolean));
     } catch (error) {
       if (error.name === "AbortError") return;
-      place.replaceChildren();
-      if (asking.blames(error)) asking.say(error);
-      else place.replaceChildren(refusal(error, () => asking.tell(0)));
+      if (asking.blames(error)) {
+        asking.say(error);
+        markStale(place);
+      } else place.replaceChildren(refusal(error, () => asking.tell(0)));
       if (error.status === undefined) throw error;
     }
     place.removeAttribute("aria-busy");

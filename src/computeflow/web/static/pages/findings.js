@@ -26,7 +26,8 @@ async function act(button, action, verb, context) {
   button.disabled = true;
   try {
     say((await post(`/actions/${action.id}/${verb}`)).headline);
-    context.refresh();
+    await context.refresh();
+    document.querySelector(`[data-key$=" ${action.id}"]`)?.focus();  // what can be done next takes its place
   } catch (error) {
     say(error.message);
     button.disabled = false;
@@ -42,7 +43,7 @@ function actionLine(action, context) {
   const does = stepsOf(action), gain = action.predicted_gain_seconds;
   return el("div", { class: "action" },
     el("p", null, el("span", { class: "tag" }, action.state), ` ${action.title || action.kind}`),
-    action.state === "proposed" ? el("p", null, `Approve: the controller of this store does it${does ? `: ${does}` : " when it next looks"}.`) : null,
+    action.state === "proposed" ? el("p", null, `If approved, the controller of this store will ${does || "carry it out"}.`) : null,
     gain === null ? null : el("p", null, `Predicted: the job ends ${seconds(gain)} earlier, net of the move itself.`),
     action.reason ? el("p", { class: "quiet small" }, action.reason) : null,
     action.approved_by ? el("p", { class: "quiet small" }, `approved by ${action.approved_by}, ${when(action.approved_at)}`) : null,
@@ -74,9 +75,8 @@ function runPicker(content, context) {
 function costTile(findings, silent) {
   const cost = those => those.reduce((total, finding) => finding.usd_per_hour === null ? total : (total ?? 0) + finding.usd_per_hour, null);
   const now = cost(findings.filter(finding => !(finding.run in silent))), before = cost(findings.filter(finding => finding.run in silent));
-  const one = findings.length === 1;
-  if (before !== null && now === null) return { label: one ? "It cost" : "They cost", value: usd(before), unit: "/ h", note: "when last heard of" };
-  return { label: one ? "It costs" : "They cost", value: now === null ? null : usd(now), unit: "/ h", note: before !== null ? `and ${usd(before)} / h when last heard of` : now === null && findings.length ? "needs --price" : null };
+  if (before !== null && now === null) return { label: "Cost of findings", value: usd(before), unit: "/ h", note: "when last heard from" };
+  return { label: "Cost of findings", value: now === null ? null : usd(now), unit: "/ h", note: before !== null ? `and ${usd(before)} / h when last heard from` : now === null && findings.length ? "needs --price" : null };
 }
 
 export function render(content, context) {
@@ -84,7 +84,7 @@ export function render(content, context) {
   const several = Object.keys(names).length > 1;
   const waiting = actions.filter(action => action.state === "proposed");
   const cards = findings.map(finding => findingCard(finding, {
-    run: names[finding.run] ?? finding.run, silent: finding.run in silent,
+    run: finding.run ? names[finding.run] ?? finding.run : "", silent: finding.run in silent,
     extra: actions.filter(action => action.findings.includes(finding.key)).map(action => actionLine(action, context)),
   }));
   return [
@@ -94,10 +94,10 @@ export function render(content, context) {
       { label: "Open findings", value: findings.length },
       costTile(findings, silent),
       context.session.kind === "store" ? { label: "Waiting for approval", value: waiting.length } : null,
-      context.session.kind === "store" ? { label: "Closed lately", value: closed.length } : null,
+      context.session.kind === "store" ? { label: "Recently closed", value: closed.length } : null,
     ]),
-    section(null, cards.length ? cards : el("p", { class: "quiet" }, "Nothing was found: no rule sees a remedy worth 2 % of a step.")),
-    actions.length ? section("Actions, the newest first", pastTable(actions, names, context)) : null,
+    section(null, cards.length ? cards : el("p", { class: "quiet" }, "No finding is open: no rule sees a remedy worth 2 % of a step.")),
+    actions.length ? section("Actions, newest first", pastTable(actions, names, context)) : null,
     closed.length ? section("Closed", table([
       { title: "rule", cell: finding => finding.rule },
       { title: "finding", cell: finding => finding.title },

@@ -3,7 +3,7 @@
 import { el, heading, lead, stats, table } from "../dom.js";
 import { colour, fitted } from "../fitted.js";
 import { drawCells, drawUnknown, layOut, neighbour } from "../fleet_drawing.js";
-import { seconds, share, when, whole } from "../format.js";
+import { plural, seconds, share, when, whole } from "../format.js";
 import { navigate, withQuery } from "../router.js";
 
 const WORST = 10;
@@ -66,9 +66,23 @@ function tell(content, cells, all, cell) {
   const facts = map.measures.map((measure, at) => `${inside(measure.title)} ${written(measure, all[at][cell], health)}`);
   return [
     el("strong", null, `${nameOf(cells, cell)} on ${map.nodes[node]}`), `: ${facts.join(", ")}. `,
-    run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, `Run ${run.name}`) : "No run.",
+    run ? ["Run ", runLink(run)] : "No run.",
     wrongWith(map, node) ? el("span", { class: "quiet" }, ` ${wrongWith(map, node)}`) : null,
-  ].filter(Boolean);
+  ].flat().filter(Boolean);
+}
+
+const runLink = run => run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) : null;
+
+/** The MFU is that of a run, the same on all of its GPUs. */
+function runsByMfu(map) {
+  const nodes = run => map.run_of.filter(at => map.runs[at] === run).length;
+  const rows = map.runs.filter(run => run.mfu !== null).sort((a, b) => a.mfu - b.mfu).slice(0, WORST);
+  return table([
+    { title: "run", cell: runLink },
+    { title: "state", cell: run => el("span", { class: "tag" }, run.state) },
+    { title: "nodes", number: true, cell: run => whole(nodes(run)) },
+    { title: "MFU", number: true, cell: run => share(run.mfu) },
+  ], rows, { caption: "Runs, lowest MFU first" });
 }
 
 function worst(content, cells, measure, values) {
@@ -83,8 +97,8 @@ function worst(content, cells, measure, values) {
   return table([
     { title: "node", cell: ([node]) => map.nodes[node] },
     { title: "GPU", cell: ([, cell]) => ownValue(measure, cell) === null ? "all" : nameOf(cells, cell) },
-    { title: measure.title, unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
-    { title: "run", cell: ([node]) => { const run = map.runs[map.run_of[node]]; return run ? el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name) : null; } },
+    { title: inside(measure.title), unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
+    { title: "run", cell: ([node]) => runLink(map.runs[map.run_of[node]]) },
     { title: "what is wrong", wide: true, cell: ([node]) => wrongWith(map, node) || null },
   ], rows, { caption: `Worst nodes by ${inside(measure.title)}` });
 }
@@ -97,7 +111,7 @@ function legend(measure, low, high, health, palette, placed, values) {
   const stops = Array.from({ length: 17 }, (_, at) => palette.of(low + (high - low) * at / 16));
   const bar = el("span", { class: "scale", style: { background: `linear-gradient(to right, ${stops.join(", ")})` } });
   const from = low === 0 ? "0" : WRITE[measure.name](low), root = measure.name === "wait";
-  return el("div", { class: "legend" }, el("span", null, from, bar, `${WRITE[measure.name](high)}${root ? " a step, square-root shades" : ""}`), unknown);
+  return el("div", { class: "legend" }, el("span", null, from, bar, `${WRITE[measure.name](high)}${root ? " a step (square-root scale)" : ""}`), unknown);
 }
 
 export function render(content, context) {
@@ -107,10 +121,10 @@ export function render(content, context) {
   const measure = map.measures.find(each => each.name === asked) ?? known;
   const all = map.measures.map(each => valuesOf(each, cells)), values = all[map.measures.indexOf(measure)];
   const [low, high] = ends(measure, values, health);
-  const facts = el("p", { class: "cell-facts", role: "status" }, el("span", { class: "quiet" }, "Point at a GPU, or move with the arrow keys; Enter opens its run."));
+  const facts = el("p", { class: "cell-facts", role: "status" }, el("span", { class: "quiet" }, "Point at a GPU or use the arrow keys; a click or Enter opens its run."));
   const key = el("div");
   const place = fitted((target, width) => {
-    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${whole(cells.count)} GPUs coloured by ${inside(measure.title)}` });
+    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${plural(cells.count, "GPU")} coloured by ${inside(measure.title)}` });
     const mark = el("div", { class: "mark", hidden: true, style: { width: `${placed.size + 4}px`, height: `${placed.size + 4}px` } });
     const show = cell => {
       mark.hidden = false;
@@ -120,8 +134,13 @@ export function render(content, context) {
     };
     const choose = cell => { if (cell === null || cell === context.state.cell) return; context.state.cell = cell; show(cell); };
     const open = () => { const run = map.runs[map.run_of[cells.nodeOf[context.state.cell]]]; if (run) navigate(`/runs/${encodeURIComponent(run.id)}`); };
-    canvas.onpointermove = event => { const box = canvas.getBoundingClientRect(); choose(placed.at(event.clientX - box.left, event.clientY - box.top)); };
-    canvas.onclick = () => { if (context.state.cell !== undefined) open(); };
+    const under = event => { const box = canvas.getBoundingClientRect(); return placed.at(event.clientX - box.left, event.clientY - box.top); };
+    canvas.onpointermove = event => {
+      const cell = under(event);
+      canvas.classList.toggle("over", cell !== null);
+      choose(cell);
+    };
+    canvas.onclick = event => { const cell = under(event); choose(cell); if (cell !== null) open(); };
     canvas.onkeydown = event => {
       if (event.key === "Enter" && context.state.cell !== undefined) return open();
       const next = neighbour(placed, context.state.cell, event.key);
@@ -135,7 +154,7 @@ export function render(content, context) {
     if (context.state.cell < cells.count) show(context.state.cell);
   }, { class: "drawing fleet" });
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Coloured by" }, map.measures.map(each =>
-    el("button", { class: "button", type: "button", "data-key": each.name, "aria-pressed": String(each === measure), on: { click: () => navigate(withQuery({ by: each.name }), { replace: true }) } }, each.title)));
+    el("button", { class: "button", type: "button", "data-key": each.name, "aria-pressed": String(each === measure), on: { click: () => navigate(withQuery({ by: each.name }), { quietly: true }) } }, each.title)));
   const wrong = map.measures.find(each => each.name === "health"), unwell = wrong.by_node.filter(value => value > 0).length;
   const silent = health.indexOf("silent"), agents = wrong.by_node.filter(value => value !== null), quiet = content.last_heard && agents.length > 0 && agents.every(value => value === silent);
   return [
@@ -148,6 +167,6 @@ export function render(content, context) {
       { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "wait" ? "a step" : measure.name === "mfu" ? (context.session.kind === "store" ? "of the runs' last steps" : null) : measure.by_gpu.length ? null : "largest of a node's GPUs") },
     ].filter((each, at) => at < 4 || measure.name !== "health")),
     place, key, facts,
-    measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : worst(content, cells, measure, values),
+    measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : measure.name === "mfu" ? runsByMfu(map) : worst(content, cells, measure, values),
   ];
 }

@@ -19,7 +19,7 @@ function runPicker(content) {
 /** Of a run that goes on: all of it, or its last steps. */
 function windowPicker(content, context) {
   if (context.session.kind !== "store") return null;
-  const select = el("select", { "aria-label": "Part of the run", "data-key": "window", on: { change: () => navigate(withQuery({ window: select.value === "whole" ? null : select.value })) } },
+  const select = el("select", { "aria-label": "Part of the run", "data-key": "window", on: { change: () => navigate(withQuery({ window: select.value }), { quietly: true }) } },
     [["whole", "whole run"], ["last", "last steps"]].map(([value, text]) => el("option", { value, selected: content.window === value }, text)));
   return select;
 }
@@ -38,7 +38,7 @@ function headStats(content, context) {
     planned ? { label: "Predicted", value: number(planned / size), unit, note: `for the same work: ${share(planned / total)} of it` } : null,
     { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : !live ? null : content.window === "whole" ? "of the whole run" : "of the last steps" },
     { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
-    { label: silent ? "Could be won back" : "Can be won back", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "of the last steps heard of" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
+    { label: silent ? "Was recoverable" : "Recoverable", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "of the last steps heard from it" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
   ]);
 }
 
@@ -57,7 +57,7 @@ function bandTable(content, chosen, choose) {
     { title: "share", unit: "%", number: true, cell: band => (100 * band.share).toFixed(1) },
     predicted ? { title: "predicted", unit: "%", number: true, cell: band => band.expected_with.length ? `in ${band.expected_with[0]}` : expected(band) === null ? null : (100 * expected(band)).toFixed(1) } : null,
     usdPerHour ? { title: "cost", unit: "$/h", number: true, wide: true, cell: band => (band.share * usdPerHour).toFixed(2) } : null,
-    { title: "of all", wide: true, cell: band => bar(band.share, band.owner, expected(band)) },
+    { title: "", wide: true, cell: band => bar(band.share, band.owner, expected(band)) },
   ].filter(Boolean);
   return table(columns, content.bands, { label: "Accounts", selected: band => band.account === chosen });
 }
@@ -66,9 +66,24 @@ function bandTable(content, chosen, choose) {
 const WAITS = { straggler: "Ranks that wait longest", imbalance: "Ranks that wait longest", bubble: "Ranks that wait longest" };
 
 function ranksTitle(band, part) {
-  const title = WAITS[band.account] ?? (band.ranks_of === band.account ? "Ranks with most of it" : `Ranks with most of ${band.ranks_of}`);
+  const title = WAITS[band.account] ?? (band.ranks_of === band.account ? "Top ranks" : `Top ranks by ${band.ranks_of}`);
   return part ? `${title}, ${part}` : title;
 }
+
+const WORST = 3;
+
+/** Before a band is chosen: what to do next. */
+function advice(content) {
+  const worst = content.findings.slice(0, WORST), more = content.findings.length - worst.length;
+  const all = `/findings?${new URLSearchParams({ run: content.run.id })}`;
+  return el("aside", { "aria-label": "Findings" },
+    section("What to do next", worst.length ? worst.map(finding => cardOf(content, finding))
+      : el("p", { class: "quiet" }, "No finding is open: no rule sees a remedy worth 2 % of a step."),
+    more > 0 ? el("p", null, el("a", { href: all }, `${plural(more, "more finding")}`)) : null,
+    el("p", { class: "quiet small" }, "Click a band for its findings and its ranks.")));
+}
+
+const cardOf = (content, finding) => findingCard(finding, { compact: true, silent: content.run.silent_since !== null });
 
 function details(content, band) {
   const findings = content.findings.filter(finding => finding.account === band.account || finding.claims?.some(claim => claim.account === band.account));
@@ -77,7 +92,7 @@ function details(content, band) {
     section(band.account,
       el("p", { class: "quiet" }, swatch(band.owner), `${band.owner}: ${band.doc}. `,
         el("span", null, `${share(band.share)} of all.`))),
-    section("Findings", findings.length ? findings.map(finding => findingCard(finding, { compact: true, silent: content.run.silent_since !== null }))
+    section("Findings", findings.length ? findings.map(finding => cardOf(content, finding))
       : el("p", { class: "quiet" }, "No rule found a remedy for this account.")),
     band.ranks.length ? section(ranksTitle(band, content.ranks_in), table([
       { title: "rank", number: true, cell: part => part.rank },
@@ -86,10 +101,16 @@ function details(content, band) {
     ], band.ranks, { label: "Ranks" })) : null);
 }
 
+export function head(content, context) {
+  if (!content.run) return heading("Flow");
+  return heading("Flow", runPicker(content), content.empty ? null : windowPicker(content, context),
+    el("a", { class: "button", href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run details"));
+}
+
 export function render(content, context) {
   const asked = new URLSearchParams(location.search).get("account");
   const band = content.bands.find(each => each.account === asked) ?? null;
-  const choose = account => navigate(withQuery({ account: account === asked ? null : account }), { replace: true });
+  const choose = account => navigate(withQuery({ account: account === asked ? null : account }), { quietly: true });
   const total = content.gpus * content.wall_seconds;
   const [unit, size] = gpuUnit(total, content.on_host);
   const contracted = `${number(total / size)} ${unit}`;
@@ -102,11 +123,11 @@ export function render(content, context) {
     content.expected_from ? el("p", { class: "quiet small" }, `Predicted for the same work, in percent of the measured time: ${content.expected_from}. Outlines in the flow and marks on bars are the prediction.`) : null,
     missing(content.unavailable));
   return [
-    heading("Flow", el("a", { href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run"), windowPicker(content, context), runPicker(content)),
+    head(content, context),
     el("p", { class: "quiet small" }, [content.run.name, content.basis, content.run.silent_since === null ? null : stateOf(content.run)].filter(Boolean).join(", ")),
     lead(content.headline),
     headStats(content, context),
-    band ? el("div", { class: "columns" }, flow, details(content, band)) : flow,
+    el("div", { class: "columns" }, flow, band ? details(content, band) : advice(content)),
   ].filter(Boolean);
 }
 

@@ -1,9 +1,10 @@
 // Plan: sliders for the job and the cluster; the best layout, its ledger and the front follow at once.
 
 import { el, heading, lead, section, stats, table, words } from "../dom.js";
-import { answer, DAYS, form, keepAddress, queryOf, questions, sameCommand, workingLine } from "../forms.js";
-import { number, seconds, share, si, usd, whole } from "../format.js";
+import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, sameCommand, workingLine } from "../forms.js";
+import { number, seconds, secondsCell, share, si, usd, whole } from "../format.js";
 import { partFigure, partNodes } from "../parts.js";
+import { redraw } from "../redraw.js";
 
 export const live = false;
 export const address = () => "/choices";
@@ -59,9 +60,9 @@ function plansTable(content) {
   const first = content.result.plans[0].step_seconds;
   return section("The plans, best first", table([
     { title: "layout", cell: plan => plan.text },
-    { title: "step", number: true, cell: plan => seconds(plan.step_seconds) },
-    { title: "80 % of runs", number: true, wide: true, cell: plan => range(plan.step_seconds_range, seconds) },
-    { title: "if overlap fails", number: true, wide: true, cell: plan => seconds(plan.pessimistic_seconds) },
+    { title: "step", number: true, cell: plan => secondsCell(plan.step_seconds) },
+    { title: "80 % of runs", number: true, wide: true, cell: plan => range(plan.step_seconds_range, secondsCell) },
+    { title: "if overlap fails", number: true, wide: true, cell: plan => secondsCell(plan.pessimistic_seconds) },
     { title: "MFU", number: true, cell: plan => share(plan.mfu) },
     { title: "memory", number: true, wide: true, cell: plan => si(plan.memory.bytes, "B") },
     { title: "slower", unit: "%", number: true, cell: plan => (100 * (plan.step_seconds / first - 1)).toFixed(1) },
@@ -90,7 +91,7 @@ export function render(choices, context) {
   const asking = form(fieldsOf(choices, context.query), async values => {
     const signal = begin(), query = queryOf(values, USUAL);
     if (signal.aborted) return;
-    keepAddress(query);
+    keepQuery(query);
     place.setAttribute("aria-busy", "true");
     try {
       await follow(query, signal);
@@ -99,7 +100,8 @@ export function render(choices, context) {
       if (error.name === "AbortError") return;
       if (values.deadline && !values.tokens && error.field === "deadline") error.message = "A deadline needs the tokens to train on.";
       asking.say(error);
-      if (!error.field || place.querySelector(".working")) place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
+      if (error.field && !place.querySelector(".working")) markStale(place);
+      else place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
       place.removeAttribute("aria-busy");
       if (error.status === undefined) throw error;
     }
@@ -107,10 +109,10 @@ export function render(choices, context) {
 
   function show(content) {
     const [ledger, memory, comparison] = content.parts;
-    place.replaceChildren(
+    redraw(place, [
       lead(content.headline, OPTIONS), numbers(content), searched(content),
       partFigure(ledger), front, plansTable(content), el("div", { class: "pair" }, partFigure(memory), evidence(content.result.plans[0])),
-      partFigure(comparison), files, sameCommand(content.command));
+      partFigure(comparison), files, sameCommand(content.command)].filter(Boolean));
     place.removeAttribute("aria-busy");
   }
 

@@ -28,7 +28,7 @@ function headline(content, live) {
 export function render(content, context) {
   const { run, curve, heat } = content, part = partOf(context.session), live = context.session.kind === "store";
   return [
-    heading(run.name, el("a", { href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
+    heading(run.name, el("a", { class: "button", href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { class: "button", href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { class: "button", href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
     el("p", { class: "quiet small" }, [stateOf(run), `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
     headline(content, live),
     stats([
@@ -42,8 +42,8 @@ export function render(content, context) {
     ]),
     curve ? section("Step time over the run", lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
     readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state),
-    heat ? section("Rank by step", heatChoice(content), heatMap(heat, { choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams(step)}`) }),
-      el("p", { class: "quiet small" }, "Click a step to see it along time.")) : null,
+    heat ? section("Step time by rank", heatChoice(content), heatMap(heat, { at: context.state.heatCell ??= { column: 0, row: 0 }, choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams(step)}`) }),
+      el("p", { class: "quiet small" }, "Click a cell, or press Enter on it, to open the timeline of its longest step.")) : null,
     runDetails(content),
     content.figures.map(plot),
   ].flat().filter(Boolean);

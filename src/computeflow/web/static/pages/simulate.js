@@ -1,7 +1,7 @@
 // Simulate: a whole run with failures: when it ends, how often to save, how many spares.
 
 import { el, heading, lead, stats } from "../dom.js";
-import { answer, form, keepAddress, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
+import { answer, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 import { fieldsOf as jobFields } from "./plan.js";
@@ -43,7 +43,7 @@ export function render(choices, context) {
   const asking = form(fieldsOf(choices, context.query), async values => {
     const signal = begin(), query = queryOf(values, USUAL);
     if (signal.aborted) return;
-    keepAddress(query);
+    keepQuery(query);
     asking.say(null);
     place.setAttribute("aria-busy", "true");
     try {
@@ -55,8 +55,10 @@ export function render(choices, context) {
         ...partNodes([...timeline, ...curves, ledger, summary]), sameCommand(content.command));
     } catch (error) {
       if (error.name === "AbortError") return;
-      if (asking.blames(error)) asking.say(error);
-      else place.replaceChildren(refusal(error, () => asking.tell(0)));
+      if (asking.blames(error)) {
+        asking.say(error);
+        markStale(place);
+      } else place.replaceChildren(refusal(error, () => asking.tell(0)));
       if (error.status === undefined) throw error;
     }
     place.removeAttribute("aria-busy");

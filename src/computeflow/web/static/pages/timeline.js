@@ -2,7 +2,7 @@
 
 import { el, heading, section, stats, svg, swatch, table } from "../dom.js";
 import { fitted, tip } from "../fitted.js";
-import { number, plural, seconds, share } from "../format.js";
+import { number, plural, seconds, secondsCell, share, whole } from "../format.js";
 import { ticks } from "../charts.js";
 import { navigate, withQuery } from "../router.js";
 
@@ -68,6 +68,8 @@ function totals(timeline) {
   return [...sums.values()].sort((a, b) => b.seconds - a.seconds);
 }
 
+export const name = content => `${content.run?.name ?? "run"}, step ${content.timeline?.step ?? "?"}`;
+
 export function render(content) {
   const { timeline, run } = content;
   const attempt = content.attempts.length > 1 ? { attempt: timeline.attempt } : {};
@@ -78,27 +80,27 @@ export function render(content) {
   const all = timeline.ranks.reduce((sum, line) => sum + line.seconds, 0);
   const query = new URLSearchParams({ step: timeline.step, ...attempt });
   return [
-    heading(`Step ${timeline.step}`,
+    heading(`Step ${whole(timeline.step)}`,
       el("button", { class: "button", type: "button", "data-key": "previous", on: { click: () => go(timeline.step - 1) } }, "Previous"), number_,
       el("button", { class: "button", type: "button", "data-key": "next", on: { click: () => go(timeline.step + 1) } }, "Next"),
-      el("a", { class: "button", href: `/trace/${encodeURIComponent(run.id)}?${query}`, download: "" }, "Download for Perfetto")),
+      el("a", { class: "button", href: `/trace/${encodeURIComponent(run.id)}.json?${query}`, download: "" }, "Download for Perfetto")),
     el("p", { class: "quiet small" }, el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name),
       timeline.ranks.length < timeline.ranks_total ? `, the ${timeline.ranks.length} ranks of ${timeline.ranks_total} that take longest` : "",
       ". The file opens at ui.perfetto.dev."),
     stats([
-      { label: "Step", value: seconds(timeline.seconds), note: "first begin to last end" },
-      { label: "Ranks", value: timeline.ranks_total },
+      { label: "Step", value: seconds(timeline.seconds), note: "first start to last end" },
+      { label: "Ranks", value: whole(timeline.ranks_total) },
       attempts > 1 ? { label: "Attempt", value: timeline.attempt + 1, note: `of ${attempts}` } : null,
     ]),
-    section(several ? "Ranks along time" : "Along time", drawing(timeline), el("div", { class: "legend" }, inTime.map(sum => el("span", null, swatch(looks(sum)), sum.name))),
-      sums.some(sum => sum.account === "compute") ? el("p", { class: "quiet small" }, "Green is compute, which holds the useful work; the MFU says how much of it is useful.") : null),
-    section(several ? "What they did" : "What it did", table([
+    section(several ? "Timeline by rank" : "Timeline", drawing(timeline), el("div", { class: "legend" }, inTime.map(sum => el("span", null, swatch(looks(sum)), sum.name))),
+      sums.some(sum => sum.account === "compute") ? el("p", { class: "quiet small" }, "Green is compute: the useful work is in it, and the MFU says how much of it is useful.") : null),
+    section("Time by phase", table([
       { title: "phase", cell: sum => [swatch(looks(sum)), sum.name] },
       { title: "account", wide: true, cell: sum => sum.account },
-      { title: several ? "time of all ranks" : "time", number: true, cell: sum => seconds(sum.seconds) },
+      { title: several ? "time of all ranks" : "time", number: true, cell: sum => secondsCell(sum.seconds) },
       { title: "share", number: true, cell: sum => share(sum.seconds / all) },
-      several ? { title: "most", number: true, wide: true, cell: sum => `${seconds(sum.most)}, rank ${sum.rank}` } : null,
+      several ? { title: "most", number: true, wide: true, cell: sum => `${secondsCell(sum.most)}, rank ${sum.rank}` } : null,
     ].filter(Boolean), sums, { label: "Phases" }),
-      sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks lie within other phases: the shares add up to more than 100 %.") : null),
+      sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks are inside other phases, so the shares add up to more than 100 %.") : null),
   ];
 }
