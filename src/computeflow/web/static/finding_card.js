@@ -58,7 +58,7 @@ function since(finding) {
  * elsewhere, `extra` nodes stand at its end; `silent`: of a run that is no longer heard from. */
 export function findingCard(finding, { compact = false, run = "", extra = [], silent = false } = {}) {
   const facts = [finding.account, ranksText(finding.ranks), finding.nodes?.length ? finding.nodes.slice(0, 4).join(", ") : null,
-    shareOf(finding, silent), since(finding), `confidence ${number(finding.confidence, 2)}`];
+    shareOf(finding, silent), since(finding), `confidence ${finding.confidence.toFixed(2)}`];
   const body = [el("h4", null, "Evidence"), evidence(finding), el("h4", null, "Remedy"), remedy(finding)].flat();
   return el("article", { class: "finding" },
     el("div", { class: "cost" }, cost(finding), silent ? el("p", { class: "quiet small", style: { "font-weight": "400", "white-space": "normal" } }, "when last heard from") : null),

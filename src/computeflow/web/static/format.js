@@ -65,9 +65,11 @@ export function when(unix) {
   return known(unix) && unix > 0 ? new Date(1000 * unix).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : NONE;
 }
 
-/** A moment of the reader's clock, to the second. */
+/** A moment of the reader's clock, to the second; its date where it is not today's. */
 export function clock(unix) {
-  return known(unix) && unix > 0 ? new Date(1000 * unix).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : NONE;
+  if (!known(unix) || unix <= 0) return NONE;
+  const moment = new Date(1000 * unix), today = moment.toDateString() === new Date().toDateString();
+  return moment.toLocaleString("en-GB", today ? { timeStyle: "medium" } : { dateStyle: "medium", timeStyle: "medium" });
 }
 
 export function plural(count, one, many = `${one}s`) {
