@@ -73,8 +73,9 @@ def page_client(path: Path, token: str | None = READER, **options: Any) -> TestC
 def made_store(folder: Path, **names: Any) -> tuple[Path, LiveFinding]:
     """A collector's store with one run, one finding on it, one action proposed and one that is done."""
     store = open_store(folder / "store")
-    finding = live_finding(**{name: names[name] for name in ("title",) if name in names})
     state, now = StateDatabase(store.state), time.time()
+    words = {name: names[name] for name in ("title",) if name in names}
+    finding = live_finding(onset=now - 120, opened=now - 110, seen=now, **words)
     known = ("name", "command", "planned", "kept_steps", "window_ranks", "ranks_by_account")
     run = live_run(
         updated=now + 1e6,  # or it were silent by the time that it is looked at

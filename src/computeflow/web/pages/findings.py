@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from computeflow.answers.answer import Answer
-from computeflow.web.opening import Opening
+from computeflow.web.opening import Opening, RunLine
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
 from computeflow.web.pages.flow import RECORD, no_runs
 
@@ -33,6 +34,7 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
             skipped=[],
             silent=data["silent"],
             names={line.id: line.name for line in lines},
+            last_heard=_last_heard(lines),
         )
     return _recorded(opening, [line.id for line in lines if run in (None, line.id)][:_MAX_RUNS])
 
@@ -60,4 +62,11 @@ def _recorded(opening: Opening, ids: list[str]) -> Content:
         skipped=skipped,
         silent={},
         names={line.id: line.name for line in opening.runs()},
+        last_heard=_last_heard(opening.runs()),
     )
+
+
+def _last_heard(lines: Sequence[RunLine]) -> float | None:
+    """When a run that goes on was last heard of, Unix time."""
+    going = (line.updated for line in lines if line.state not in ("ended", "recorded"))
+    return max(going, default=None)

@@ -58,9 +58,13 @@ function markEdges(menu) {
 }
 
 const QUIET_SECONDS = 600;  // steps and readings arrive every few seconds
-/** Whether nothing more is expected of a run. */
-function isOver(run) {
-  return ["ended", "recorded"].includes(run.state) || Date.now() / 1000 - run.updated > QUIET_SECONDS;
+const isQuiet = heard => !heard || Date.now() / 1000 - heard > QUIET_SECONDS;
+const isOver = run => ["ended", "recorded"].includes(run.state) || isQuiet(run.updated);
+
+/** Whether nothing more is expected of what a page shows: of its run, of all runs, or of whatever was last heard. */
+function isAllOver(content) {
+  const runs = content.run ? [content.run] : content.runs;
+  return runs ? runs.every(isOver) : isQuiet(content.last_heard);
 }
 
 const LIVE = { on: "live", connecting: "connecting", lost: "connection lost, trying again", ended: "no longer live: reload" };
@@ -131,7 +135,7 @@ function draw({ module, page, content, context }, again = true) {
     drawNow();
   }
   place.removeAttribute("aria-busy");
-  over = Boolean(content.run) && isOver(content.run);
+  over = isAllOver(content);
   const name = module.name?.(content) ?? (module.address || content.title === page.title ? content.run?.name : content.title);
   document.title = [name, page.title, "ComputeFlow"].filter(Boolean).join(" · ");
 }

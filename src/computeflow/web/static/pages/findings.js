@@ -72,9 +72,10 @@ function runPicker(content, context) {
 }
 
 /** What findings cost an hour now; of silent runs that is not known, only what it was. */
-function costTile(findings, silent) {
+function costTile(findings, silent, recorded) {
   const cost = those => those.reduce((total, finding) => finding.usd_per_hour === null ? total : (total ?? 0) + finding.usd_per_hour, null);
   const now = cost(findings.filter(finding => !(finding.run in silent))), before = cost(findings.filter(finding => finding.run in silent));
+  if (recorded) return { label: "Cost of findings", value: now === null ? null : usd(now), unit: "/ h", note: now === null ? (findings.length ? "needs --price" : null) : "while they ran" };
   if (before !== null && now === null) return { label: "Cost of findings", value: usd(before), unit: "/ h", note: "when last heard from" };
   return { label: "Cost of findings", value: now === null ? null : usd(now), unit: "/ h", note: before !== null ? `and ${usd(before)} / h when last heard from` : now === null && findings.length ? "needs --price" : null };
 }
@@ -92,7 +93,7 @@ export function render(content, context) {
     lead(content.headline),
     stats([
       { label: "Open findings", value: findings.length },
-      costTile(findings, silent),
+      costTile(findings, silent, context.session.kind !== "store"),
       context.session.kind === "store" ? { label: "Waiting for approval", value: waiting.length } : null,
       context.session.kind === "store" ? { label: "Recently closed", value: closed.length } : null,
     ]),
