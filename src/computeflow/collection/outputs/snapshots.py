@@ -8,21 +8,19 @@ A row that cannot be read is left out with its reason; the others are shown.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import ipaddress
-import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from computeflow import codec
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.collection.outputs.posting import Address, connection_to, read_address
+from computeflow.collection.store.state_reading import read_state
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.errors import InputError
 from computeflow.files.names import shown
@@ -89,11 +87,7 @@ def read_store(folder: Path) -> LiveSnapshot:
         )
     left_out: list[str] = []
     try:
-        with open_state(path) as database:
-            texts = {
-                name: [row[0] for row in database.execute(query, (_most(name),))]
-                for name, query in _QUERIES.items()
-            }
+        texts = read_state(path, _texts)
     except sqlite3.Error as error:
         raise InputError(f"--store {shown(str(folder))}: {STATE_FILE}: {error}") from None
     parsed = {
@@ -104,25 +98,15 @@ def read_store(folder: Path) -> LiveSnapshot:
     return _snapshot(str(folder), parsed["runs"], findings, parsed["nodes"], left_out)
 
 
+def _texts(database: sqlite3.Connection) -> dict[str, list[Any]]:
+    return {
+        name: [row[0] for row in database.execute(query, (_most(name),))]
+        for name, query in _QUERIES.items()
+    }
+
+
 def _most(name: str) -> int:
     return _MAX_CLOSED if name == "closed" else _MAX_ROWS
-
-
-@contextlib.contextmanager
-def open_state(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, read only; one on a disk that cannot be written is read as it lies there."""
-    database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)
-    try:
-        try:
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
-            if os.access(path.parent, os.W_OK):
-                raise
-            database.close()
-            database = sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
-        yield database
-    finally:
-        database.close()
 
 
 def read_collector(url: str, token: str = "") -> LiveSnapshot:
