@@ -78,18 +78,14 @@ class LiveSnapshot:
         return tuple(finding for finding in self.findings if finding.is_open)
 
 
+def check_store(folder: Path) -> None:
+    """Raise `InputError` where a folder is not a store, without reading its rows."""
+    _read_texts(folder, no_rows=True)
+
+
 def read_store(folder: Path) -> LiveSnapshot:
-    path = folder / STATE_FILE
-    if not path.is_file():
-        raise InputError(
-            f"--store {shown(str(folder))}: no {STATE_FILE} in it: not a collector's store "
-            "(computeflow collect --store DIR)"
-        )
     left_out: list[str] = []
-    try:
-        texts = read_state(path, _texts)
-    except sqlite3.Error as error:
-        raise InputError(f"--store {shown(str(folder))}: {STATE_FILE}: {error}") from None
+    texts = _read_texts(folder)
     parsed = {
         name: [_json(text, f"{STATE_FILE}: {name}", left_out) for text in rows]
         for name, rows in texts.items()
@@ -98,11 +94,24 @@ def read_store(folder: Path) -> LiveSnapshot:
     return _snapshot(str(folder), parsed["runs"], findings, parsed["nodes"], left_out)
 
 
-def _texts(database: sqlite3.Connection) -> dict[str, list[Any]]:
-    return {
-        name: [row[0] for row in database.execute(query, (_most(name),))]
-        for name, query in _QUERIES.items()
-    }
+def _read_texts(folder: Path, *, no_rows: bool = False) -> dict[str, list[Any]]:
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise InputError(
+            f"--store {shown(str(folder))}: no {STATE_FILE} in it: not a collector's store "
+            "(computeflow collect --store DIR)"
+        )
+
+    def texts(database: sqlite3.Connection) -> dict[str, list[Any]]:
+        return {
+            name: [row[0] for row in database.execute(query, (0 if no_rows else _most(name),))]
+            for name, query in _QUERIES.items()
+        }
+
+    try:
+        return read_state(path, texts)
+    except sqlite3.Error as error:
+        raise InputError(f"--store {shown(str(folder))}: {STATE_FILE}: {error}") from None
 
 
 def _most(name: str) -> int:
