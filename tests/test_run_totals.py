@@ -48,13 +48,19 @@ def test_books_of_a_run_are_those_of_audit(folder: Path) -> None:
     assert run.goodput is not None and 0 < run.goodput <= 1
 
 
-def test_a_slow_end_does_not_make_the_steps_before_it_slow() -> None:
-    """Goodput is by the median of all steps, not of the last ones."""
+def test_goodput_is_the_share_of_kept_steps_however_fast_they_are() -> None:
+    """By a median step, a run whose steps became slower had kept all of its time, start-up too."""
     slow = Training(
-        ranks=1, steps=300, extra=lambda rank, step: {"d": 120 * MS} if step > 200 else {}
+        ranks=1, steps=300, extra=lambda rank, step: {"d": 120 * MS} if step > 100 else {}
     )
-    run = watched(slow.records())
-    assert run.goodput is not None and run.goodput < 0.75
+    saving = Training(
+        ranks=1, steps=300, extra=lambda rank, step: {"c": 120 * MS} if step > 100 else {}
+    )
+    run, other = watched(slow.records()), watched(saving.records())
+    outside = run.booked["startup"] / sum(run.booked.values())
+    assert run.goodput == pytest.approx(1 - outside) and outside > 0.02
+    assert other.booked["checkpoint"] == pytest.approx(run.booked["input"], rel=0.02)
+    assert other.goodput is not None and other.goodput < 0.6
 
 
 def test_a_restart_of_the_watch_goes_on_with_the_books() -> None:
@@ -95,6 +101,19 @@ def test_books_of_a_store_without_their_state_are_gone_on_with() -> None:
     watcher.know_booked(before, before.updated)
     run = watched(AGAIN.records(), watcher)
     assert run.booked["restart"] > 2 * 100 and run.kept_steps > before.kept_steps + 250
+
+
+def test_books_of_an_older_store_with_a_median_step_are_gone_on_with() -> None:
+    before = watched(FIRST.records())
+    data = codec.encode(before)
+    data["books"]["paces"] = [
+        {"world": 2, "kept_steps": before.kept_steps, "steps": 297, "step_seconds": 0.1}
+    ]
+    watcher = Watcher(WatchOptions())
+    watcher.know_booked(codec.decode(LiveRun, data, "run"), before.updated)
+    run = watched(AGAIN.records(), watcher)
+    assert run.kept_steps > before.kept_steps + 150 and run.booked["lost"] > 0
+    assert run.goodput is not None and 0 < run.goodput < 0.5
 
 
 def test_goodput_counts_each_step_by_the_ranks_that_did_it() -> None:
@@ -176,7 +195,7 @@ def test_nothing_is_booked_twice_or_before_there_is_a_ledger() -> None:
     totals.begin_attempt(0, 2, 100.0, 110.0)
     totals.begin_attempt(0, 2, 100.0, 120.0)
     totals.take([], None, 2, 130.0)
-    assert totals.booked == {"startup": 20.0} and totals.goodput(20.0) is None
+    assert totals.booked == {"startup": 20.0} and totals.kept_steps == 0
     totals.begin_attempt(1, 2, 140.0, 160.0)
     assert totals.booked["restart"] == 100.0
 

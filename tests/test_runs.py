@@ -28,7 +28,7 @@ def test_runs_are_listed_the_latest_first(folder: Path) -> None:
     assert (third.restarts, third.steps) == (1, 50)
     assert first.step_seconds == pytest.approx(0.1016)
     assert second.step_seconds == pytest.approx(0.1216)
-    assert first.goodput == pytest.approx(40 * 0.1016 / (1 + 40 * 0.1016))
+    assert first.goodput == pytest.approx(39 * 0.1016 / (1 + 40 * 0.1016))
     assert first.mfu is None and first.usd is None
 
 

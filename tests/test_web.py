@@ -15,8 +15,11 @@ import pytest
 import computeflow as cf
 from computeflow.answers.action_lists import list_actions
 from computeflow.collection.collector.clients import RefusedError
+from computeflow.collection.store.state_database import StateDatabase
 from computeflow.errors import InputError
 from computeflow.ledger import Entry, Ledger, Window, ranks_with_most
+from computeflow.telemetry import source_registry
+from computeflow.telemetry.opening import read_head
 from computeflow.telemetry.run_folders.run_facts import PlannedStep
 from computeflow.views.flow_bands import flow_bands
 from computeflow.views.html_report import plotly_script
@@ -26,6 +29,7 @@ from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.page_list import PAGES, is_page
 from computeflow.web.pages import flow
 from computeflow.web.security import MAX_BODY_BYTES
+from computeflow.web.start_checks import check_directory
 from live_value_maker import live_run
 from page_client import (
     ACTING,
@@ -188,7 +192,13 @@ def _status(ask: Callable[[], object]) -> int:
         ({"cert": "x.pem"}, "belong together"),
         ({"listen": "8470"}, "HOST:PORT"),
         ({"operator_token_file": "absent"}, "No such file"),
-        ({"directory": "absent"}, "no such folder"),
+        ({"directory": "absent"}, "there is no such file or folder"),
+        ({"directory": "/dev/zero"}, "not a file"),
+        ({"on": "h300-sxm"}, "nearest: .*h200-sxm"),
+        ({"on": "h200-sxm:x"}, "accelerator:count"),
+        ({"model": "llama-9"}, "unknown model 'llama-9'; nearest: llama"),
+        ({"expect": "absent.json"}, "--expect absent.json: No such file"),
+        ({"expect": RUNS / "clean" / "run.json"}, "--expect .*predict or plan -o json"),
         ({"seconds": 0.0}, "more than 0"),
     ],
 )
@@ -197,6 +207,63 @@ def test_what_cannot_be_served_is_refused_before_it_listens(
 ) -> None:
     with pytest.raises(InputError, match=says):
         serve(**{"directory": RUNS, "listen": "127.0.0.1:0", **options})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.bin", b"\x00\x9f\x01" * 500, "none of kineto, .* by its content"),
+        ("x.json", b'{"a": 1}', "not a profiler's trace"),
+        ("state.sqlite", b"no database" * 500, "file is not a database"),
+        ("notes.md", b"words\n", "files of other kinds: 1 .md"),
+    ],
+)
+def test_a_folder_or_a_file_that_holds_no_recording_is_refused_before_it_listens(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    single = name in ("x.bin", "x.json")
+    with pytest.raises(InputError, match=says) as refused:
+        serve(tmp_path / name if single else tmp_path, listen="127.0.0.1:0")
+    assert str(tmp_path) in str(refused.value) and "--store" not in str(refused.value)
+
+
+def test_what_holds_nothing_yet_is_served(tmp_path: Path) -> None:
+    check_directory(tmp_path)
+    (tmp_path / "run").mkdir()
+    check_directory(tmp_path)
+    (tmp_path / "run" / "run.json").write_text("{}")
+    check_directory(tmp_path)
+    StateDatabase(tmp_path / "state.sqlite").close()
+    check_directory(tmp_path)
+
+
+def test_who_recorded_nothing_yet_is_told_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="computeflow record"):
+        serve(listen="127.0.0.1:0")
+
+
+def test_no_more_than_the_first_recording_of_a_folder_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Path] = []
+
+    def counted(path: Path) -> bytes:
+        opened.append(path)
+        return read_head(path)
+
+    monkeypatch.setattr(source_registry, "read_head", counted)
+    check_directory(RUNS.parent / "h200_traces")
+    check_directory(RUNS)
+    assert len(opened) == 1
+
+
+def test_runs_are_listed_where_a_device_is_given_with_a_count() -> None:
+    runs = page_client(RUNS, on="h200-sxm:2").get("/runs").json()["runs"]
+    assert len(runs) == len(page_client(RUNS).get("/runs").json()["runs"])
 
 
 # Answers

@@ -21,7 +21,7 @@ from computeflow import answers
 from computeflow.answers.catalogs import import_prices
 from computeflow.answers.ledgers import show_ledger
 from computeflow.answers.probes import _read_baseline
-from computeflow.auditing.audit_report import _read_expected
+from computeflow.auditing.audit_report import read_expected
 from computeflow.catalog import load_catalog
 from computeflow.codec import to_json
 
@@ -98,7 +98,7 @@ def _ledger(content: bytes, folder: Path) -> object:
 
     path = written(content, folder, "ledger.json")
     other = written(_real_ledgers()[0], folder, "other.json")
-    _read_expected(path)
+    read_expected(path)
     shown(show_ledger(path))
     return shown(show_ledger(path, expect=other, work_ratio=1.0))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from computeflow import codec
 from computeflow.actions.journal import ActionJournal, ActionRecord
@@ -17,10 +17,13 @@ from computeflow.actions.node_returns import approved_return
 from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import File
-from computeflow.collection.outputs.snapshots import read_store
+from computeflow.collection.outputs.snapshots import STATE_FILE, read_store
 from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.state_reading import read_state
 from computeflow.views.action_tables import action_tables, actions_table, report_tables
 from computeflow.views.tables import Table
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -86,27 +89,36 @@ def _gains(action: ActionRecord) -> tuple[float, float] | None:
 
 
 @contextmanager
-def _journal(store: File, *, read_only: bool = False) -> Iterator[ActionJournal]:
-    read_store(Path(store))  # says what is wrong with it
-    state = StateDatabase(Path(store) / "state.sqlite", read_only=read_only)
+def _journal(store: File) -> Iterator[ActionJournal]:
+    state = StateDatabase(_state_file(store))
     try:
         yield ActionJournal(state)
     finally:
         state.close()
 
 
+def _read_journal(store: File, look: Callable[[ActionJournal], T]) -> T:
+    """What `look` makes of the journal, without a write to the store."""
+    path = _state_file(store)
+    return read_state(path, lambda base: look(ActionJournal(StateDatabase(path, reading=base))))
+
+
+def _state_file(store: File) -> Path:
+    read_store(Path(store))  # says what is wrong with it
+    return Path(store) / STATE_FILE
+
+
 @checked
 def list_actions(*, store: File) -> ActionsAnswer:
     """All actions of a store's journal, the newest first."""
-    with _journal(store, read_only=True) as journal:
-        return ActionsAnswer(store=str(store), actions=tuple(reversed(journal.all())))
+    actions = _read_journal(store, lambda journal: journal.all())
+    return ActionsAnswer(store=str(store), actions=tuple(reversed(actions)))
 
 
 @checked
 def show_action(number: int, *, store: File) -> ActionAnswer:
     """One action: its evidence, prices, steps and outcome."""
-    with _journal(store, read_only=True) as journal:
-        return ActionAnswer(action=journal.get(number))
+    return ActionAnswer(action=_read_journal(store, lambda journal: journal.get(number)))
 
 
 @checked
@@ -159,8 +171,8 @@ def return_node(node: str, *, store: File) -> ActionAnswer:
 @checked
 def report_actions(*, store: File) -> ActionsReportAnswer:
     """Predicted gain beside measured gain, action by action and in all."""
-    with _journal(store, read_only=True) as journal:
-        return ActionsReportAnswer(store=str(store), actions=tuple(journal.all()))
+    actions = _read_journal(store, lambda journal: journal.all())
+    return ActionsReportAnswer(store=str(store), actions=tuple(actions))
 
 
 def _user() -> str:

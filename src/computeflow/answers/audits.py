@@ -163,7 +163,7 @@ def audit(
     facts = open_catalog(catalog)
     first, last = _parse_steps(steps)
     start, end = parse_period(period)
-    accelerator, gpus = _parse_on(on, facts)
+    accelerator, gpus = parse_accelerator(on, facts)
     if baseline is not None:
         baseline_path(baseline)
     if not any(map(str, as_list(paths))):
@@ -253,7 +253,7 @@ def _parse_steps(text: str | None) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _parse_on(text: str | None, catalog: Catalog) -> tuple[Accelerator | None, int | None]:
+def parse_accelerator(text: str | None, catalog: Catalog) -> tuple[Accelerator | None, int | None]:
     """The accelerator, and its count where one is stated (h200-sxm:8)."""
     if text is None:
         return None, None

@@ -96,7 +96,7 @@ def _claimed(ledger: Ledger, diagnosis: Diagnosis) -> float:
 
 def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
     recordings = read_recordings(request, request.paths, say)
-    expected = None if request.expect is None else _read_expected(request.expect)
+    expected = None if request.expect is None else read_expected(request.expect)
     compared, note = _compare(request, recordings, expected, say)
     grid = request.grid
     return AuditReport(
@@ -111,7 +111,7 @@ def audit(request: AuditRequest, say: Say | None = None) -> AuditReport:
     )
 
 
-def _read_expected(path: Path) -> Ledger:
+def read_expected(path: Path) -> Ledger:
     """The ledger in a file: its own, that of `predict -o json`, or the first of `plan -o json`."""
     data = parse_json(read_text(path), str(path))
     if isinstance(data, dict) and isinstance(data.get("plans"), list) and data["plans"]:

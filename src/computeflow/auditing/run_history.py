@@ -8,6 +8,7 @@ from pathlib import Path
 
 from computeflow.economics import usd_of
 from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
+from computeflow.ledger import goodput_of
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.run_folder_source import find_run_folders, read_run_folder
 from computeflow.telemetry.source_reports import SourceReport, SourceRequest
@@ -32,7 +33,7 @@ class RunRow:
     mfu: float | None
     """Over the whole run; None where the model's FLOPs or the device are not known."""
     goodput: float | None
-    """Kept steps at the median speed, as a share of all GPU-seconds."""
+    """Share of all GPU-seconds that passed in kept steps: `ledger.goodput_of`."""
     restarts: int
     gpu_hours: float
     usd: float | None
@@ -92,10 +93,6 @@ def _row(report: SourceReport, usd: float | None) -> RunRow:
     ledger = report.ledger
     wall = run.end - run.start
     gpu_seconds = wall * run.ranks
-    kept = max(run.steps - run.redone_steps, 0)
-    goodput = None
-    if run.step_seconds is not None and gpu_seconds > 0:
-        goodput = min(kept * run.step_seconds * run.ranks / gpu_seconds, 1.0)
     return RunRow(
         name=run.name,
         folder=run.folder,
@@ -103,11 +100,11 @@ def _row(report: SourceReport, usd: float | None) -> RunRow:
         wall_seconds=wall,
         state=run.state,
         ranks=run.ranks,
-        steps=kept,
+        steps=max(run.steps - run.redone_steps, 0),
         step_seconds=run.step_seconds,
         tokens_per_second=run.tokens_per_second,
         mfu=None if ledger is None else ledger.mfu,
-        goodput=goodput,
+        goodput=None if ledger is None else goodput_of(ledger.accounts),
         restarts=len(run.attempts) - 1,
         gpu_hours=gpu_seconds / HOUR_SECONDS,
         usd=None if usd is None else usd_of(gpu_seconds, usd),

@@ -13,6 +13,7 @@ from computeflow.ledger.findings import (
     check_claimed_seconds,
 )
 from computeflow.ledger.gaps import Gap, gaps
+from computeflow.ledger.goodput import goodput_of
 from computeflow.ledger.ranks import RanksByAccount, RankSeconds, ranks_with_most
 from computeflow.ledger.serialise import ledger_from_data, ledger_to_data
 
@@ -35,6 +36,7 @@ __all__ = [
     "check_claimed_seconds",
     "concatenate",
     "gaps",
+    "goodput_of",
     "ledger_from_data",
     "ledger_to_data",
     "merge",

@@ -112,6 +112,13 @@ def sort_files(paths: Sequence[Path], kind_of: _KindOf | None = None) -> SortedF
     return SortedFiles(files=files_by_kind, left_out=tuple(notes))
 
 
+def holds_recording(path: Path) -> bool:
+    """Whether a file, or any in a folder, begins like one that is read; the first such is enough."""
+    notes: list[str] = []
+    empty: list[Path] = []
+    return any(_kind(file, _any_kind, notes, empty) for file in files_of(path, notes))
+
+
 def _kind_as_named(
     path: Path, recognise: _KindOf, notes: list[str], empty: list[Path]
 ) -> str | None:

@@ -33,6 +33,11 @@ class AuditOptions:
     model: str | None = None
     expect: Path | None = None
 
+    @property
+    def device(self) -> str | None:
+        """`on` without a count of GPUs."""
+        return None if self.on is None else self.on.partition(":")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
@@ -122,9 +127,7 @@ def open_directory(path: Path, options: AuditOptions) -> Opening:
     from computeflow.web.store_runs import StoreOpening
 
     if not path.exists():
-        raise InputError(
-            f"{path}: there is no such folder (computeflow record -- COMMAND makes one)"
-        )
+        raise InputError(f"{path}: there is no such file or folder")
     if (path / STATE_FILE).is_file():
         return StoreOpening(path, options)
     return RecordingOpening(path, options)

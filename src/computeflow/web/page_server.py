@@ -24,6 +24,7 @@ from computeflow.units import format_seconds
 from computeflow.views.tables import Table, columns
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.security import Doorkeeper
+from computeflow.web.start_checks import check_directory, check_options
 
 _CONNECTIONS = 4_096
 _LOCAL_NAMES = ("localhost",)
@@ -101,9 +102,12 @@ def serve(
     if behind_proxy and not host:
         raise InputError("--behind-proxy needs --host NAME: the name that browsers ask for")
     place = own_runs() if directory is None else Path(directory)
-    opening = open_directory(
-        place, AuditOptions(price=price, on=on, model=model, expect=_path(expect))
-    )
+    if directory is None and not place.exists():
+        raise InputError(f"{place}: no run is recorded yet (computeflow record -- COMMAND)")
+    options = AuditOptions(price=price, on=on, model=model, expect=_path(expect))
+    opening = open_directory(place, options)
+    check_directory(place)
+    check_options(options)
     operators = (
         {}
         if operator_token_file is None

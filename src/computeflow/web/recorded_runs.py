@@ -141,14 +141,14 @@ class RecordingOpening:
     def _read_row(self, folder: Path) -> _Row:
         options = self._options
         try:
-            history = runs(folder, price=options.price, on=options.on).history
+            history = runs(folder, price=options.price, on=options.device).history
         except ComputeFlowError as error:
             return None, (str(error),)
         return history.rows[0], history.left_out
 
     def _price(self) -> Any:
         folders = self._folders()
-        return runs(folders[0], price=self._options.price, on=self._options.on).price
+        return runs(folders[0], price=self._options.price, on=self._options.device).price
 
     def _line(self, row: RunRow) -> RunLine:
         return RunLine(

@@ -111,14 +111,12 @@ class LiveRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast a run stepped with so many ranks."""
+    """How fast a run stepped with so many ranks: read from older stores, and used no more."""
 
     world: int
     kept_steps: int
     steps: int
-    """With those that were done again."""
     step_seconds: float
-    """Median of all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +132,7 @@ class BookState:
     """Highest optimizer step that an earlier attempt reached; -1 where none did."""
     seen: int
     """Highest optimizer step that was counted."""
-    paces: tuple[Pace, ...]
+    paces: tuple[Pace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +165,7 @@ class LiveRun:
     ranks_by_account: dict[str, tuple[RankSeconds, ...]] = field(default_factory=dict)
     """The ranks with most of each account of the last window, at most 16."""
     goodput: float | None
-    """Kept steps at the median speed of their world size over all GPU-seconds that are booked."""
+    """Share of all that is booked that passed in kept steps: `ledger.goodput_of`."""
     usd_per_gpu_hour: float | None
     slowest: tuple[LiveRank, ...]
     """The ranks that others wait for, first; at most 16."""

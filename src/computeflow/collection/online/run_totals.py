@@ -7,42 +7,16 @@ passed since the last step is not in it: only the end of a step says what it was
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from computeflow.collection.online.live_values import BookState, Pace
+from computeflow.collection.online.live_values import BookState
 from computeflow.ledger import Ledger
-from computeflow.telemetry.run_folders.phases import Ints
 from computeflow.telemetry.run_folders.rank_file import RankFile
 
 EVERY_SECONDS = 10.0
-_BIN = 0.01
-"""Relative width of the classes of step times."""
-
-
-@dataclass(slots=True)
-class _StepTimes:
-    """Steps of the attempts with one number of ranks."""
-
-    kept: int = 0
-    usual_seconds: float = 0.0
-    """Their median."""
-    lengths: dict[int, int] = field(default_factory=dict)
-    """How often steps took so long, by classes."""
-
-    def count(self, lengths: Ints) -> None:
-        """Count steps that took so many microseconds."""
-        classes = np.round(np.log(np.maximum(lengths, 1)) / _BIN).astype(int)
-        for each in classes.tolist():
-            self.lengths[each] = self.lengths.get(each, 0) + 1
-        order = sorted(self.lengths)
-        if order:
-            counts = np.cumsum([self.lengths[each] for each in order])
-            middle = order[int(np.searchsorted(counts, counts[-1] / 2))]
-            self.usual_seconds = math.exp(middle * _BIN) / 1e6
 
 
 @dataclass(slots=True)
@@ -52,17 +26,12 @@ class RunTotals:
     until: float = 0.0
     """All before is booked, Unix seconds."""
     attempt: int = -1
+    kept_steps: int = 0
+    """Steps that were not done again later."""
     _done: int = -1
     """Highest optimizer step that an earlier attempt reached."""
     _seen: int = -1
     """Highest optimizer step that was counted."""
-    _times: dict[int, _StepTimes] = field(default_factory=dict)
-    """By world size."""
-
-    @property
-    def kept_steps(self) -> int:
-        """Steps that were not done again later."""
-        return sum(each.kept for each in self._times.values())
 
     def begin_attempt(self, number: int, world: int, began: float, warm: float) -> None:
         """An attempt that has begun to train: its processes began, and its first steps ended, then."""
@@ -96,63 +65,35 @@ class RunTotals:
         total = sum(kept.values())
         if total <= 0:
             return
-        again = self._count(files[0], world)
+        again = self._count(files[0])
         seconds = world * (edge - self.until)
         self._add("lost", again * seconds)
         for name, gpu_seconds in kept.items():
             self._add(name, (1 - again) * seconds * gpu_seconds / total)
         self.until = edge
 
-    def goodput(self, gpu_seconds: float) -> float | None:
-        """Kept steps at the median speed of their world size over so many GPU-seconds; None before
-        any is booked.
-        """
-        if not self._times or gpu_seconds <= 0:
-            return None
-        kept = sum(world * each.kept * each.usual_seconds for world, each in self._times.items())
-        return min(kept / gpu_seconds, 1.0)
-
     def state(self) -> BookState:
-        """What `restore` goes on from after a restart of the watch."""
+        """What `restore` goes on from after a restart of the watch, with the kept steps."""
         return BookState(
             booked=dict(self.booked),
             until=self.until,
             attempt=self.attempt,
             done=self._done,
             seen=self._seen,
-            paces=tuple(
-                Pace(
-                    world=world,
-                    kept_steps=each.kept,
-                    steps=sum(each.lengths.values()),
-                    step_seconds=each.usual_seconds,
-                )
-                for world, each in self._times.items()
-            ),
         )
 
-    def restore(self, before: BookState) -> None:
-        """Go on from what was booked before. Neglected: how steps of then varied about their median."""
+    def restore(self, before: BookState, kept_steps: int) -> None:
+        """Go on from what was booked before."""
         self.booked, self.until = dict(before.booked), before.until
         self.attempt, self._done, self._seen = before.attempt, before.done, before.seen
-        self._times = {}
-        for pace in before.paces:
-            middle = round(math.log(max(pace.step_seconds * 1e6, 1.0)) / _BIN)
-            self._times[pace.world] = _StepTimes(
-                kept=pace.kept_steps,
-                usual_seconds=pace.step_seconds,
-                lengths={middle: pace.steps},
-            )
+        self.kept_steps = kept_steps
 
-    def _count(self, file: RankFile, world: int) -> float:
+    def _count(self, file: RankFile) -> float:
         """Count the steps that are new in a window; the share of them that were done before."""
-        rows = file.steps.end > self.until * 1e6
-        own = file.steps.own[rows]
+        own = file.steps.own[file.steps.end > self.until * 1e6]
         again = (own >= 0) & (own <= self._done)
-        times = self._times.setdefault(world, _StepTimes())
-        times.kept += int(np.count_nonzero(~again))
+        self.kept_steps += int(np.count_nonzero(~again))
         self._seen = max(self._seen, int(own.max(initial=-1)))
-        times.count((file.steps.end - file.steps.begin)[rows])
         return float(again.mean()) if len(again) else 0.0
 
     def _add(self, account: str, gpu_seconds: float) -> None:

@@ -12,13 +12,12 @@ from computeflow.collection.online.live_values import (
     LiveFinding,
     LiveRank,
     LiveRun,
-    Pace,
     RunState,
 )
 from computeflow.collection.online.looks import Judged, step_seconds, stopped_seconds
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
 from computeflow.collection.online.run_totals import RunTotals
-from computeflow.ledger import ranks_with_most
+from computeflow.ledger import goodput_of, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.run_ledger import stuck_account
 
@@ -74,7 +73,7 @@ def view_run(
         window_seconds=0.0 if window is None else window.end - window.begin,
         window_ranks=0 if facts is None else facts.ranks,
         ranks_by_account={} if facts is None else ranks_with_most(facts.accounts_by_rank),
-        goodput=totals.goodput(sum(booked.values())),
+        goodput=goodput_of(booked),
         usd_per_gpu_hour=usd_per_gpu_hour,
         slowest=_slowest(latest, facts, cohort),
         dropped=sum(each.dropped for each in latest.values()),
@@ -93,19 +92,12 @@ def view_run(
 
 def old_books(before: LiveRun) -> BookState:
     """The books of a run in a store that did not keep their state."""
-    pace = Pace(
-        world=before.world,
-        kept_steps=before.kept_steps,
-        steps=before.kept_steps if before.step_seconds else 0,
-        step_seconds=before.step_seconds or 0.0,
-    )
     return BookState(
         booked=before.booked,
         until=before.booked_until,
         attempt=before.attempt,
         done=-1,
         seen=-1,
-        paces=(pace,),
     )
 
 

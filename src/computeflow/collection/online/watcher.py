@@ -87,7 +87,8 @@ class Watcher:
     def know_booked(self, before: LiveRun, now: float) -> None:
         """Go on with the books of a run that was watched before."""
         if before.booked:
-            self._run(before.run, now).looks.totals.restore(before.books or old_books(before))
+            totals = self._run(before.run, now).looks.totals
+            totals.restore(before.books or old_books(before), before.kept_steps)
 
     def _run(self, name: str, now: float) -> _Run:
         run = self._runs.get(name)

@@ -120,7 +120,7 @@ def _run_figures(
         "tokens_per_second": ("Tokens trained a second, all ranks.", "tokens_per_second"),
         "mfu_ratio": ("Model FLOPs over the dense peak.", "mfu"),
         "goodput_ratio": (
-            "Kept steps at the median speed over all GPU-seconds since the run began.",
+            "Share of the GPU-seconds since the run began that passed in steps that were kept.",
             "goodput",
         ),
         "world_ranks": ("Ranks that the run has.", "world"),

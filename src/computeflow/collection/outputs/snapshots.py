@@ -8,21 +8,19 @@ A row that cannot be read is left out with its reason; the others are shown.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import ipaddress
-import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from computeflow import codec
 from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
 from computeflow.collection.outputs.posting import Address, connection_to, read_address
+from computeflow.collection.store.state_reading import read_state
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.errors import InputError
 from computeflow.files.names import shown
@@ -80,22 +78,14 @@ class LiveSnapshot:
         return tuple(finding for finding in self.findings if finding.is_open)
 
 
+def check_store(folder: Path) -> None:
+    """Raise `InputError` where a folder is not a store, without reading its rows."""
+    _read_texts(folder, no_rows=True)
+
+
 def read_store(folder: Path) -> LiveSnapshot:
-    path = folder / STATE_FILE
-    if not path.is_file():
-        raise InputError(
-            f"--store {shown(str(folder))}: no {STATE_FILE} in it: not a collector's store "
-            "(computeflow collect --store DIR)"
-        )
     left_out: list[str] = []
-    try:
-        with open_state(path) as database:
-            texts = {
-                name: [row[0] for row in database.execute(query, (_most(name),))]
-                for name, query in _QUERIES.items()
-            }
-    except sqlite3.Error as error:
-        raise InputError(f"--store {shown(str(folder))}: {STATE_FILE}: {error}") from None
+    texts = _read_texts(folder)
     parsed = {
         name: [_json(text, f"{STATE_FILE}: {name}", left_out) for text in rows]
         for name, rows in texts.items()
@@ -104,25 +94,28 @@ def read_store(folder: Path) -> LiveSnapshot:
     return _snapshot(str(folder), parsed["runs"], findings, parsed["nodes"], left_out)
 
 
+def _read_texts(folder: Path, *, no_rows: bool = False) -> dict[str, list[Any]]:
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise InputError(
+            f"--store {shown(str(folder))}: no {STATE_FILE} in it: not a collector's store "
+            "(computeflow collect --store DIR)"
+        )
+
+    def texts(database: sqlite3.Connection) -> dict[str, list[Any]]:
+        return {
+            name: [row[0] for row in database.execute(query, (0 if no_rows else _most(name),))]
+            for name, query in _QUERIES.items()
+        }
+
+    try:
+        return read_state(path, texts)
+    except sqlite3.Error as error:
+        raise InputError(f"--store {shown(str(folder))}: {STATE_FILE}: {error}") from None
+
+
 def _most(name: str) -> int:
     return _MAX_CLOSED if name == "closed" else _MAX_ROWS
-
-
-@contextlib.contextmanager
-def open_state(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, read only; one on a disk that cannot be written is read as it lies there."""
-    database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)
-    try:
-        try:
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
-            if os.access(path.parent, os.W_OK):
-                raise
-            database.close()
-            database = sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
-        yield database
-    finally:
-        database.close()
 
 
 def read_collector(url: str, token: str = "") -> LiveSnapshot:

@@ -92,17 +92,11 @@ class JournalSummary:
 
 
 class StateDatabase:
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        name = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
+    def __init__(self, path: Path, *, reading: sqlite3.Connection | None = None) -> None:
+        """`reading` is a connection that `read_state` opened; without one it is opened to write."""
         try:
-            self._base = sqlite3.connect(
-                name,
-                uri=True,
-                timeout=_BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            version = self._version() if read_only else self._prepare()
+            self._base = _connection(path) if reading is None else reading
+            version = self._prepare() if reading is None else self._version()
         except sqlite3.Error as error:
             raise OutputError(f"{path}: {error}") from None
         if version not in (0, VERSION):
@@ -352,6 +346,16 @@ class StateDatabase:
 
     def _delete(self, table: str, condition: str, moment: float) -> int:
         return self._base.execute(f"DELETE FROM {table} WHERE {condition}", (moment,)).rowcount
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rwc",
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
 
 
 def _json(value: Any) -> str:

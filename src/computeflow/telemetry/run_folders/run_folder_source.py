@@ -104,6 +104,11 @@ def find_run_folders(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def has_begun(folder: Path) -> bool:
+    """Whether it is a run, or holds one, of which no rank may have written yet."""
+    return any(next(folder.glob(name), None) for name in (_ABOUT, f"*/{_ABOUT}"))
+
+
 def read_run_folder(folder: Path, request: SourceRequest) -> SourceReport:
     """The report of one run, without the traces of its windows."""
     files = sorted(folder.glob(f"*{ENDING}"))
