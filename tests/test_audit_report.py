@@ -244,7 +244,7 @@ def test_of_a_thousand_ranks_those_farthest_from_the_median_are_shown(
     figure = ranks_figure(ranks)
     assert figure.data[0]["y"][0] == "700"
     assert len(figure.data[0]["y"]) == MAX_RANKS
-    assert "960 ranks left out" in figure.numbers.notes[0]
+    assert "960 ranks nearest to the median are left out" in figure.numbers.notes[0]
     assert len(json.dumps(figure.data)) < 100_000
 
 

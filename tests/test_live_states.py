@@ -176,7 +176,7 @@ def test_an_agent_that_falls_silent_is_named_and_its_ranks_live_as_others_go_on(
     site.lost = {"b"}
     site.go(40)
     assert site.rules() == [("silent-agent", ("b",))]
-    assert "its ranks live" in site.opened[0].title
+    assert "its ranks are alive" in site.opened[0].title
     site.lost = set()
     site.go(10)
     assert [each.rule for each in site.closed] == ["silent-agent"]

@@ -115,9 +115,25 @@ def test_time_a_step_is_over_the_steps_that_are_booked(tmp_path: Path) -> None:
     assert (rank.steps, rank.booked_steps) == (81, 80)
     (found,) = diagnose_source(reports[0]).findings
     per_step = found.gpu_seconds / rank.booked_steps
-    assert found.title == f"the step waits for data: {format_seconds(per_step)} a step and rank"
+    assert found.title == f"each step waits {format_seconds(per_step)} for data"
     assert per_step == pytest.approx(rank.parts["input"], rel=1e-3)
     assert found.evidence[0].where == "account input, 80 steps"
+
+
+@pytest.mark.parametrize(
+    ("letter", "title"),
+    [
+        ("d", "rank 1 waits for data and the others wait for it, "),
+        (
+            "gap",
+            "the host of rank 1 stalls between the optimizer and the next batch, outside any recorded "
+            "phase: ",
+        ),
+    ],
+)
+def test_a_title_says_who_and_where(tmp_path: Path, letter: str, title: str) -> None:
+    found = first(Training(steps=81, extra=on_one(**{letter: 50 * MS})).write(tmp_path))
+    assert found.title.startswith(title)
 
 
 def test_a_restart_is_named(tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def test_without_a_terminal_tables_are_printed_once(tmp_path: Path, capsys: Capt
     store = write_store(tmp_path, *busy_fleet(SOON))
     assert run(["top", "--store", str(store)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("3 runs, 4 open findings that cost $1,810.80 an hour; 1 stuck or silent.")
+    assert out.startswith(
+        "2 runs active, 1 stuck or silent; 4 open findings, costing $1,810.80 an hour."
+    )
     assert "llama-70b-sft" in out
     assert max(map(len, out.splitlines())) <= 80
     assert run(["top", "--store", str(store), "-o", "json"]) == 0
@@ -109,13 +111,13 @@ def test_a_run_that_is_not_heard_of_is_silent_and_loses_nothing_that_is_known() 
     assert shown.usd_per_hour() == pytest.approx(1_804.80)
     assert shown.usd_per_hour(silent=True) == pytest.approx(6.0)
     assert top_headline(shown) == (
-        "3 runs, 4 open findings that cost $1,804.80 an hour; those of silent runs cost $6.00 an hour "
-        "when last heard of; 2 stuck or silent."
+        "1 run active, 2 stuck or silent; 4 open findings, costing $1,804.80 an hour; those of silent "
+        "runs cost $6.00 an hour when last heard from."
     )
     assert short_headline(shown).endswith("$1,804.80/h")
     later = shot.shown_at(NOW + 1e6)
     assert later.usd_per_hour() is None and {run.state for run in later.runs} == {"silent"}
-    assert "they cost $1,810.80 an hour when last heard of" in top_headline(later)
+    assert "which cost $1,810.80 an hour when last heard from" in top_headline(later)
     ended = snapshot([replace(run, state="ended") for run in runs], findings, nodes)
     assert ended.shown_at(NOW + 1e6).silent == {}
 

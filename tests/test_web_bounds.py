@@ -228,7 +228,7 @@ class Stopped(RunHere):
         self.runs += 1
         self.began.set()
         self.end.wait(300)
-        raise RefusedError(503, "the computation ended early: ask again", 1.0)
+        raise RefusedError(503, "the computation ended early: try again", 1.0)
 
     def close(self) -> None:
         self.end.set()

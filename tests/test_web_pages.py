@@ -163,7 +163,31 @@ def test_a_wrong_value_is_refused_and_its_field_named(
         response = client.get(address)
     assert response.status_code == status, response.text
     said = response.json()
-    assert (said["detail"][0]["loc"][-1] if status == 422 else said["field"]) == field
+    assert said["field"] == field
+    assert status != 422 or said["detail"][0]["loc"][-1] == field
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("/plan?gpus=-3", "gpus: at least 1, not -3"),
+        ("/plan?gpus=99999999", "gpus: at most 16,384, not 99999999"),
+        ("/plan?batch=x", "batch: a whole number, not 'x'"),
+        ("/plan?price=0", "price: more than 0, not 0"),
+        ("/plan?price=cheap", "price: a number, not 'cheap'"),
+        ("/plan?price=nan", "price: a finite number, not 'nan'"),
+        ("/plan?search=slow", "search: 'quick' or 'full', not 'slow'"),
+        ("/decide?tokens=", "tokens: at least 1 character, not 0"),
+        (f"/decide?budget={'9' * 40}", "budget: at most 32 characters, not 40"),
+        (f"/decide?unproven={'x' * 50}", f"unproven: true or false, not '{'x' * 40}...'"),
+        ("/events", "of: no value given"),
+    ],
+)
+def test_a_limit_is_named_with_the_value_that_passes_it(
+    client: TestClient, address: str, said: str
+) -> None:
+    response = client.get(address)
+    assert (response.status_code, response.json()["error"]) == (422, said)
 
 
 def test_an_error_s_field_is_the_option_it_names() -> None:
@@ -365,7 +389,7 @@ def test_a_map_of_16384_gpus_is_small(tmp_path: Path) -> None:
     assert len(response.content) < 400_000
     snapshot = top(store=store).snapshot
     found = fleet_map(snapshot, read_rank_places(store, [run.run for run in snapshot.runs]))
-    assert len(found.groups) == 1 and HEALTH[0] == "nothing wrong"
+    assert len(found.groups) == 1 and HEALTH[0] == "healthy"
 
 
 # The workbench

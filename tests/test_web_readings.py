@@ -119,7 +119,7 @@ def test_readings_before_and_after_a_run_and_of_other_nodes_are_not_its_own(
     append(store, [batch_of(0, readings(0, seconds)), batch_of(7, readings(7, range(0, 600, 5)))])
     content = asked(store)
     assert content["readings"]["meters"] == [] and content["readings"]["energy"] is None
-    assert "needs computeflow agent" in content["readings_missing"]
+    assert "No GPU readings from the time of this run" in content["readings_missing"]
 
 
 def test_a_file_that_is_sealed_twice_counts_once(store: StoreFolder) -> None:
@@ -176,7 +176,7 @@ def test_a_recording_has_the_memory_that_its_recorder_noted() -> None:
     (host,) = content["readings"]["meters"]
     assert host["name"] == "host" and all(1e8 < value < 1e9 for value in host["mean"])
     assert content["readings"]["count"] == 2 and content["readings"]["energy"] is None
-    assert "Power, temperature and clocks are not in a run folder" in content["readings_missing"]
+    assert "No power, temperature or clock readings for this run" in content["readings_missing"]
 
 
 def test_a_trace_says_what_is_missing() -> None:

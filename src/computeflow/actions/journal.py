@@ -157,7 +157,7 @@ class ActionJournal:
         for record in self.all():
             if record.id == number:
                 return record
-        raise InputError(f"action {number}: there is none of this number")
+        raise InputError(f"action {number}: no such action")
 
     def save(self, record: ActionRecord, before: ActionState | None = None) -> ActionRecord:
         """Write a record that was `before` in another state, or still is in its own."""

@@ -54,12 +54,12 @@ def accuracy_figure(validation: Validation) -> Figure:
         title=f"{len(validation.rows):,} measured runs: predicted over measured step time (ratio)",
         data=(
             _points(inside, "inside the predicted range", ACCENT, "circle"),
-            _points(outside, "outside of it", SECOND, "x"),
+            _points(outside, "outside it", SECOND, "x"),
         ),
         layout=layout,
-        summary="A point is a run; above 1 the prediction is too slow, below 1 too fast. "
-        f"{len(outside):,} of {len(validation.rows):,} runs ({format_share(1 - share)}) lie outside of "
-        "the range, which is to hold 80 %.",
+        summary="Each point is a run; above 1 the prediction is too slow, below 1 too fast. "
+        f"{len(outside):,} of {len(validation.rows):,} runs ({format_share(1 - share)}) lie outside "
+        "the predicted range; the target is 80 % inside.",
         numbers=misses_table(validation),
     )
 
@@ -71,7 +71,7 @@ def misses_table(validation: Validation) -> Table:
         key=lambda row: -max(_ratio(row), 1 / _ratio(row)),
     )
     return Table(
-        title=f"The {min(_MISSES, len(worst))} worst of {len(worst):,} runs outside of their range",
+        title=f"The {min(_MISSES, len(worst))} worst of {len(worst):,} runs outside their range",
         columns=columns(
             "run",
             "source",

@@ -36,15 +36,15 @@ def choice_headline(choice: Choice) -> str:
         )
         near = choice.nearest
         nearest = "" if near is None else f" Nearest: {_nearest_words(near)}."
-        return f"Nothing that can be planned with runs the job {goal}.{nearest}{_left_out(choice)}"
+        return f"No non-preemptible capacity runs the job {goal}.{nearest}{_left_out(choice)}"
     low, high = (format_usd(end) for end in choice.usd_range or (0.0, 0.0))
     dollars = f"{format_usd(choice.usd)} ({low} to {high})"
     if choice.way == "build" and choice.build is not None:
         days = choice.build.p90_seconds / DAY_SECONDS
         return (
-            f"Build: {choice.build.gpus:,} {choice.build_device}, {days:.0f} days from having the "
-            f"machines to the end, {dollars} bought and sold, {format_usd(choice.build.cash_usd)} at "
-            "the start."
+            f"Build: {choice.build.gpus:,} {choice.build_device}, {days:.0f} days from "
+            f"delivery of the machines to the end, {dollars} bought and sold, "
+            f"{format_usd(choice.build.cash_usd)} at the start."
         )
     best = choice.options[0]
     low_days, high_days = (seconds / DAY_SECONDS for seconds in best.seconds_range)
@@ -150,10 +150,10 @@ def _spot_note(spot: SpotOption | None) -> str:
     if spot is None:
         return "Spot: no offer with a training network meets the request"
     now = f"{spot.preemptions_per_node_day:.2g}"
-    pays = "" if spot.pays_to is None else f"; it pays and is in time below {spot.pays_to:.2g}"
+    pays = "" if spot.pays_to is None else f"; below {spot.pays_to:.2g} it is cheaper and in time"
     return (
-        f"Spot is not planned with: its machines may be taken back, {now} times a machine-day is "
-        f"assumed for want of published rates{pays}; nobody promises so many at once"
+        f"Spot is not recommended: its machines can be preempted, {now} times per machine-day by "
+        f"assumption, as no rates are published{pays}; no provider guarantees so many at once"
     )
 
 

@@ -204,18 +204,24 @@ def _cautions(shown: Sequence[Result]) -> list[str]:
     late = [not result.meets for result in shown]
     unsure = [r.meets and not (r.best is not None and r.best.sure) for r in shown]
     unproven = [not result.plan.prediction.evidence.proven for result in shown]
-    cautions = {
-        "Misses the deadline or the budget": late,
-        "Misses the deadline only at the slow end of the predicted range": unsure,
-        "No run of the device was measured": unproven,
-    }
-    return [f"{text}: {_numbers(marked)}" for text, marked in cautions.items() if any(marked)]
+    cautions = (
+        (late, "misses", "miss", "the deadline or the budget"),
+        (unsure, "misses", "miss", "the deadline at the slow end of the predicted range"),
+        (unproven, "is on a device", "are on devices", "of which no run was measured"),
+    )
+    return [
+        f"{_subject(marked)} {one if sum(marked) == 1 else several} {what}"
+        for marked, one, several, what in cautions
+        if any(marked)
+    ]
 
 
-def _numbers(marked: Sequence[bool]) -> str:
-    if all(marked):
-        return "all"
-    return ", ".join(str(number) for number, is_so in enumerate(marked, start=1) if is_so)
+def _subject(marked: Sequence[bool]) -> str:
+    """`Offer 1`, `Offers 1, 3`, or `All of them`."""
+    numbers = [str(number) for number, is_so in enumerate(marked, start=1) if is_so]
+    if len(numbers) == 1:
+        return f"Offer {numbers[0]}"
+    return "All of them" if all(marked) else f"Offers {', '.join(numbers)}"
 
 
 def _money_table(shown: Sequence[Result]) -> Table:
@@ -427,7 +433,7 @@ def _front_table(comparison: Comparison) -> Table:
     """The runs of the points."""
     return replace(
         runs_table(comparison, comparison.front),
-        title="No other offer is both faster and cheaper: the points by number",
+        title="Offers on the Pareto front, by number",
     )
 
 
@@ -449,7 +455,7 @@ def _front(results: Sequence[Result]) -> Data:
     return {
         "type": "scatter",
         "mode": "lines+markers+text",
-        "name": "none is both faster and cheaper",
+        "name": "on the Pareto front",
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
         "cliponaxis": False,
@@ -492,7 +498,7 @@ def _rest(results: Sequence[Result]) -> Data:
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": "another is both faster and cheaper",
+        "name": "another offer is both faster and cheaper",
         "x": [x for x, _ in points],
         "y": [y for _, y in points],
         "marker": {"size": 7, "color": GREY, "symbol": "circle-open"},
@@ -521,5 +527,5 @@ def _front_summary(front: Sequence[Result], offers: int) -> str:
         return "No offer runs the job."
     return (
         f"{offers:,} offers. Fastest: {_words(front[0])}. Cheapest: {_words(front[-1])}. "
-        f"{len(front)} are beaten by none."
+        f"{len(front)} {'is' if len(front) == 1 else 'are'} on the Pareto front."
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from computeflow.collection.online.live_values import LiveFinding, LiveNode, LiveRun
     from computeflow.collection.outputs.snapshots import LiveSnapshot
 
-HEALTH = ("nothing wrong", "reports a fault", "open finding", "silent")
+HEALTH = ("healthy", "fault reported", "open finding", "silent")
 MAX_CELLS = 65_536
 Places = Mapping[str, Mapping[int, str]]
 """Rank to node, by run."""
@@ -236,7 +236,7 @@ def _mfu(
     order: Sequence[str], runs: Sequence[LiveRun], run_index: Mapping[str, int]
 ) -> FleetMeasure:
     values = [runs[run_index[name]].mfu if name in run_index else None for name in order]
-    missing = "no run here tells the FLOPs of its model"
+    missing = "no run reports the FLOPs of its model"
     return _measure("mfu", "MFU", "%", values, missing, better="more")
 
 
@@ -257,7 +257,7 @@ def _lateness(
         for rank in run.slowest
         if rank.late_seconds is not None and (run.run, rank.rank) in cell_of
     }
-    missing = "no run here has collectives that others wait in"
+    missing = "no run has collectives in which ranks wait for each other"
     return _measure("wait", "Wait caused", "s a step", values, missing, by_cell=by_cell)
 
 
@@ -280,7 +280,7 @@ def _reading(
         by_gpu += [None if value is None else round(value) for value in values]
     if all(value is None for value in by_gpu):
         by_gpu = []
-    return _measure(name, title, unit, by_node, f"no agent here reads {readings[0]}", by_gpu=by_gpu)
+    return _measure(name, title, unit, by_node, f"no agent reports {readings[0]}", by_gpu=by_gpu)
 
 
 def _first_of(names: Sequence[str], readings: Mapping[str, float]) -> float | None:
@@ -308,7 +308,7 @@ def _health(
         elif name in whole:
             values.append(HEALTH.index("open finding"))
         elif node is not None:
-            values.append(HEALTH.index("reports a fault") if any(_faults(node)) else 0.0)
+            values.append(HEALTH.index("fault reported") if any(_faults(node)) else 0.0)
         else:
             values.append(None)
     return _measure("health", "Health", "", values, "no agent runs on these nodes", by_cell=by_cell)

@@ -137,7 +137,7 @@ def _summary(ledger: Ledger, owners: dict[str, float], whole: str) -> str:
     )
     useful = "What reaches compute.model is the model's FLOPs."
     if "useful" not in owners:
-        useful = "How much of it is the model's FLOPs is not known."
+        useful = "The share of the model's FLOPs in it is not known."
     return f"{whole} of {seen}, by who can change them: {parts}. {useful}"
 
 

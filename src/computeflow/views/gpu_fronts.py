@@ -38,9 +38,9 @@ def front_figure(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Fi
     points, time_unit, cost_unit = _points(rows)
     front = _front(points)
     rest = [point for point in points if point not in front]
-    traces = [_labelled(front, "no other is both faster and cheaper", ACCENT)]
+    traces = [_labelled(front, "on the Pareto front", ACCENT)]
     if rest:
-        beaten = _labelled(rest, "another is both faster and cheaper", GREY)
+        beaten = _labelled(rest, "another count is both faster and cheaper", GREY)
         beaten["marker"] |= {"symbol": "circle-open", "line": {"width": 2}}
         traces.append(beaten | {"mode": "markers+text"})
     axis = log_axis([point.time for point in points])
@@ -59,7 +59,7 @@ def front_figure(rows: Sequence[FrontRow], infeasible: Sequence[int] = ()) -> Fi
         title=f"Time against cost by number of devices ({time_unit}, {cost_unit})",
         data=tuple(traces),
         layout=layout,
-        summary="A point is labelled with its number of devices. "
+        summary="Each point is labelled with its number of devices. "
         + _fastest_and_cheapest(points, time_unit, cost_unit),
         numbers=front_table(rows, infeasible),
     )

@@ -49,7 +49,11 @@ def ranks_figure(ranks: Sequence[RankLedger]) -> Figure:
         "tickfont": {"size": 12 if few else 9},
         "tickmode": "linear",
     }
-    which = "every rank" if len(shown) == len(order) else f"the {len(shown)} oddest ranks"
+    which = (
+        "every rank"
+        if len(shown) == len(order)
+        else f"the {len(shown)} ranks farthest from the median"
+    )
     return Figure(
         title=f"Accounts of {which} (share of a rank's window)",
         data=(_cells(shown, names, shares, usual, most),),
@@ -144,7 +148,7 @@ def _numbers(
     usual: Sequence[float],
 ) -> Table:
     hidden = order[len(shown) :]
-    left = f"{len(hidden):,} ranks left out, those nearest to the median; audit -o json has all"
+    left = f"The {len(hidden):,} ranks nearest to the median are left out; audit -o json has all"
     rows = [("median", *map(format_share, usual))]
     rows += [(str(rank), *map(format_share, shares[rank])) for rank in shown]
     return Table(

@@ -1,4 +1,4 @@
-"""What goes on right now, as tables: runs, open findings, slowest ranks, nodes that say something.
+"""What goes on right now, as tables: runs, open findings, slowest ranks, nodes with signals.
 
 A run's flow is a bar of letters, one for each account, in the colours of their owners.
 """
@@ -66,20 +66,20 @@ def flow_letters(run: LiveRun, width: int) -> list[tuple[str, str]]:
 
 
 def top_headline(snapshot: LiveSnapshot) -> str:
-    runs = [run for run in snapshot.runs if run.state != "ended"]
     opened = snapshot.open_findings
-    over = len(snapshot.runs) - len(runs)
-    ended = f" ({over} more {'has' if over == 1 else 'have'} ended)" if over else ""
-    text = f"{format_count(len(runs), 'run')}{ended}, {format_count(len(opened), 'open finding')}"
+    over = sum(run.state == "ended" for run in snapshot.runs)
+    stuck = sum(run.state in ("stuck", "silent") for run in snapshot.runs)
+    text = f"{format_count(len(snapshot.runs) - over - stuck, 'run')} active"
+    text += f", {stuck} stuck or silent" if stuck else ""
+    text += f", {over} ended" if over else ""
+    text += f"; {format_count(len(opened), 'open finding')}"
     cost, before = snapshot.usd_per_hour(), snapshot.usd_per_hour(silent=True)
     if cost is not None:
-        text += f" that cost{'s' if len(opened) == 1 else ''} ${cost:,.2f} an hour"
+        text += f", costing ${cost:,.2f} an hour"
     if before is not None:
-        those = "those of silent runs" if cost is not None else "they" if opened[1:] else "it"
-        text += ";" if cost is not None else ":"
-        text += f" {those} cost ${before:,.2f} an hour when last heard of"
-    stuck = sum(run.state in ("stuck", "silent") for run in runs)
-    return f"{text}; {stuck} stuck or silent." if stuck else f"{text}."
+        those = "; those of silent runs" if cost is not None else ", which"
+        text += f"{those} cost ${before:,.2f} an hour when last heard from"
+    return f"{text}."
 
 
 def short_headline(snapshot: LiveSnapshot) -> str:
@@ -210,7 +210,7 @@ def rank_cells(rank: LiveRank) -> tuple[str, str, str, str, str]:
 
 def nodes_table(nodes: Sequence[LiveNode], now: float) -> Table:
     return Table(
-        title="Nodes that say something",
+        title="Nodes with signals, and silent ones",
         columns=columns("node", "GPUs", "last seen", "signals", right="GPUs", wrap="node,signals"),
         rows=tuple(
             (

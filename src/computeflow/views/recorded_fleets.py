@@ -11,7 +11,7 @@ from computeflow.views.fleet_maps import FleetGroup, FleetMap, FleetMeasure, Fle
 if TYPE_CHECKING:
     from computeflow.telemetry.run_folders.run_facts import RecordedRank
 
-_AGENT = "recordings have no readings of nodes: computeflow agent tells them to a collector"
+_AGENT = "recordings have no node readings (computeflow agent sends them to a collector)"
 
 
 def recorded_map(run: FleetRun, ranks: Sequence[RecordedRank]) -> FleetMap:
@@ -38,7 +38,7 @@ def recorded_map(run: FleetRun, ranks: Sequence[RecordedRank]) -> FleetMap:
                 unit="s a step",
                 by_node=(None,) * len(hosts),
                 by_cell=waits if known else {},
-                missing="" if known else "no collective of this run shows who waits",
+                missing="" if known else "no collective of this run shows which ranks wait",
             ),
             FleetMeasure(
                 name="mfu",

@@ -310,7 +310,7 @@ def timeline_figure(timelines: Sequence[RunTimeline]) -> Figure:
         "range": [-_STRIP_SHARE * most, 1.05 * most],
     }
     return Figure(
-        title="Time that simulated runs lose, and where the median one is down (hours)",
+        title="Time lost over the run (hours)",
         data=tuple(traces),
         layout=layout,
         summary=_timeline_summary(middle),
@@ -342,9 +342,9 @@ def _timeline_summary(timeline: RunTimeline) -> str:
     end = timeline.stretches[-1].end
     down = sum(s.end - s.start for s in timeline.stretches if s.account != "run")
     return (
-        f"The median simulation is down for {format_seconds(down)} of {format_seconds(end)}, at the "
-        "marks under its line, which rises there, and at once where a failure makes it repeat steps. "
-        "P10: one simulation in ten ends earlier than this one; P90: nine in ten do."
+        f"The median run is down for {format_seconds(down)} of {format_seconds(end)}, at the marks "
+        "below the curves; vertical rises are work redone after a failure. P10: one simulated run in "
+        "ten ends earlier than this one; P90: nine in ten do."
     )
 
 
@@ -354,7 +354,7 @@ def _stretch_table(timeline: RunTimeline) -> Table:
         count, seconds, longest = total.get(s.account, (0, 0.0, 0.0))
         total[s.account] = (count + 1, seconds + s.end - s.start, max(longest, s.end - s.start))
     return Table(
-        title=f"The median simulation (number {timeline.replica})",
+        title=f"The median run (simulation {timeline.replica})",
         columns=columns("account", "times", "hours", "longest h", right="times,hours,longest h"),
         rows=tuple(
             (name, str(count), f"{seconds / HOUR_SECONDS:,.1f}", f"{longest / HOUR_SECONDS:,.2f}")
@@ -364,14 +364,14 @@ def _stretch_table(timeline: RunTimeline) -> Table:
 
 
 def interval_figure(curve: IntervalCurve, *, by_time: bool = False) -> Figure:
-    best = f"{curve.best_seconds:,.4g} seconds between saves"
-    most = "the most work" if by_time else "the shortest time"
+    best = f"with a checkpoint every {curve.best_seconds:,.4g} seconds"
     return _curve_figure(
         curve.points,
-        what="seconds between saves",
+        what="seconds between checkpoints",
+        by="checkpoint interval",
         at=curve.best_seconds,
-        chosen=most,
-        said=f"{best}: {most}",
+        chosen="most work" if by_time else "shortest run",
+        said=f"{'Most work' if by_time else 'Shortest run'}: {{}}, {best}.",
         log=True,
         by_time=by_time,
     )
@@ -380,16 +380,17 @@ def interval_figure(curve: IntervalCurve, *, by_time: bool = False) -> Figure:
 def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
     """The fewest GPU-h are marked, spares included: more spares than that can still be faster."""
     count = f"{curve.cheapest} spare {'node' if curve.cheapest == 1 else 'nodes'}"
-    fewest = "the most work a GPU-h" if by_time else "the fewest GPU-h"
+    fewest = "most work per GPU-h" if by_time else "fewest GPU-h"
+    more = "do no more work" if by_time else "are no faster"
     return _curve_figure(
         curve.points,
         what="spare nodes",
+        by="number of spare nodes",
         at=curve.cheapest,
         chosen=fewest,
         log=False,
-        said=f"{count}: {fewest}",
+        said=f"{fewest[0].upper()}{fewest[1:]}: {count}, {{}}. More than {curve.fastest} {more}.",
         by_time=by_time,
-        then=f" More than {curve.fastest} {'do no more' if by_time else 'are no faster'}.",
     )
 
 
@@ -397,14 +398,17 @@ def _curve_figure(
     points: Sequence[CurvePoint],
     *,
     what: str,
+    by: str,
     at: float,
     chosen: str,
     said: str,
     log: bool,
     by_time: bool,
-    then: str = "",
 ) -> Figure:
-    """Mean and P10 to P90 of time, or of work done in it, over a setting; the one at `at` is marked."""
+    """Mean and P10 to P90 of time, or of work done in it, over a setting; the one at `at` is marked.
+
+    `said` is the summary, with {} where the mean of that setting comes.
+    """
     axis = "days of steps done" if by_time else "days"
     days = [tuple(value / DAY_SECONDS for value in _ends(p, by_time)) for p in points]
     trace: Data = {
@@ -446,14 +450,14 @@ def _curve_figure(
     near = min(zip(points, days, strict=True), key=lambda pair: abs(pair[0].at - at))[1][0]
     hidden = len(points) - len(shown)
     where = "below" if by_time else "above"
-    note = f" {hidden} settings take more than half as long again and lie {where}."
+    note = f" {hidden} settings take more than 1.5 times as long and lie {where} the figure."
     return Figure(
-        title=f"{'Work' if by_time else 'Time'} of the run over {what} ({axis})",
+        title=f"{'Work done' if by_time else 'Run time'} by {by} ({axis})",
         data=(trace, mark),
         layout=layout,
-        summary=f"{said}, {near:,.2f} {axis}.{then}{note if hidden else ''}",
+        summary=said.format(f"{near:,.2f} {axis}") + (note if hidden else ""),
         numbers=Table(
-            title=f"{axis.capitalize()} over {what}",
+            title=f"{axis.capitalize()} by {by}",
             columns=columns(what, axis, "P10", "P90", right=f"{what},{axis},P10,P90"),
             rows=tuple(
                 (f"{p.at:,.4g}", *(f"{value:,.2f}" for value in ends))

@@ -109,9 +109,9 @@ def _summary(timeline: StepTimeline) -> str:
     which = "" if timeline.steps == 1 else f", the median of {timeline.steps:,},"
     merged = format_seconds(timeline.merged_seconds)
     return (
-        f"{_step(timeline)}{which} takes {format_seconds(whole)}: {text}. A bar is as tall as it is "
-        f"filled: what is shorter than {merged} is merged with its like nearby. Communication that "
-        "computation hides is not drawn."
+        f"{_step(timeline)}{which} takes {format_seconds(whole)}: {text}. Pieces shorter than {merged} "
+        "are merged with similar ones nearby: the height of a bar is the share of it that is filled. "
+        "Communication hidden by computation is not drawn."
     )
 
 

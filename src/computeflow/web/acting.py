@@ -80,12 +80,12 @@ def _act(
 ) -> Response:
     """Approve, dismiss or undo an action, as an operator; who did it is kept."""
     if not viewer.may_act:
-        raise RefusedError(403, "a reader looks: an operator's token is needed to act")
+        raise RefusedError(403, "readers cannot act: an action needs an operator's token")
     known = opening.actions()
     if known is None:
         raise RefusedError(404, "recordings have no actions: open a collector's store")
     if number not in {action.id for action in known.actions}:
-        raise RefusedError(404, f"action {number}: there is none of this number")
+        raise RefusedError(404, f"action {number}: no such action")
     try:
         answer = _VERBS[verb](number, store=opening.path, by=viewer.name)
     except InputError as error:

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import FastAPI, Query, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
@@ -34,7 +36,7 @@ from computeflow.web.remembered import Remembered
 from computeflow.web.security import Doorkeeper, Viewer
 from computeflow.web.workbench import Workbench
 from computeflow.web.worker_process import status_of
-from computeflow.web.wrong_fields import WrongFieldError, field_of
+from computeflow.web.wrong_fields import WrongFieldError, field_of, limit_words
 
 _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
@@ -44,9 +46,9 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
         "description": "The page's content: an answer of the library in `result`, or `empty`.",
         "content": {"application/json": {"schema": {"type": "object"}}},
     },
-    202: {"description": "It is being computed: `working` says how far it is; ask again."},
-    400: {"description": "A value that cannot be; the text says which."},
-    404: {"description": "A name that is not there, with the nearest that are."},
+    202: {"description": "Still computing: `working` says how far it is; ask again."},
+    400: {"description": "An invalid value; the text says which."},
+    404: {"description": "An unknown name, with the nearest known ones."},
 }
 
 
@@ -116,6 +118,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
+    application.add_exception_handler(RequestValidationError, _say_limits)
     for page in PAGES:
         _add_page(application, page)
     application.add_api_route("/", _start, include_in_schema=False)
@@ -231,6 +234,15 @@ def _plotly_marks() -> Response:
 def _say_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ComputeFlowError)
     return JSONResponse({"error": str(error), "field": field_of(error)}, status_of(error))
+
+
+def _say_limits(_: Request, error: Exception) -> Response:
+    """FastAPI's own answer, and beside it the first wrong value in plain words."""
+    assert isinstance(error, RequestValidationError)
+    faults = error.errors()
+    where = faults[0]["loc"][-1]
+    said = {"error": limit_words(faults[0]), "field": where if isinstance(where, str) else ""}
+    return JSONResponse(said | {"detail": jsonable_encoder(faults)}, 422)
 
 
 def _say_refusal(_: Request, error: Exception) -> Response:

@@ -67,7 +67,7 @@ class Guard:
             keeper.check_acting(headers)
             receive = _bounded(receive)
         elif method not in ("GET", "HEAD"):
-            raise RefusedError(405, "GET and POST are answered here")
+            raise RefusedError(405, "only GET and POST are answered here")
         if method == "GET" and self._is_page(path) and _wants_page(headers):
             await _send(send, 200, self._shell, b"text/html; charset=utf-8")
             return
@@ -152,7 +152,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > MAX_BODY_BYTES:
-            raise RefusedError(413, f"more than {MAX_BODY_BYTES:,} bytes")
+            raise RefusedError(413, f"the request is larger than {MAX_BODY_BYTES:,} bytes")
         return message
 
     return bounded

@@ -213,8 +213,8 @@ _RANK_METERS = (
 _MEMORY_SECONDS = 5.0
 """How often a recorder notes memory (docs/sources/run-folder.md)."""
 _NOT_RECORDED = (
-    "Power, temperature and clocks are not in a run folder: computeflow agent on the nodes "
-    "sends them to a collector."
+    "No power, temperature or clock readings for this run: `computeflow agent` on its nodes sends "
+    "them to a collector."
 )
 
 

@@ -268,6 +268,6 @@ def _traced_steps(traces: TracedJob) -> StepTable | None:
         ranks=tuple(rank.rank for rank in traces.ranks),
         steps=tuple(steps),
         seconds=table,
-        waits_missing="a trace shows steps with their waits",
+        waits_missing="a trace has only steps with their waits",
         attempts=(AttemptColumns(number=_ONE_ATTEMPT, column=0, first=steps[0], last=steps[-1]),),
     )

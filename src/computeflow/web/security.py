@@ -110,7 +110,7 @@ class Doorkeeper:
         self._unknown.admit(-1, address, now)
         viewer = self.look_up(token)
         if viewer is None:
-            raise RefusedError(403, "no such token")
+            raise RefusedError(403, "That token is not valid.")
         session = secrets.token_urlsafe(24)
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.popitem(last=False)
@@ -131,16 +131,16 @@ class Doorkeeper:
         if ACTING_HEADER not in headers:
             raise RefusedError(403, "an action needs the header X-ComputeFlow: 1")
         if headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
-            raise RefusedError(403, "an action of another site")
+            raise RefusedError(403, "actions from another site are refused")
         origin = headers.get(b"origin")
         own = self.scheme.encode() + b"://" + headers.get(b"host", b"")
         if origin is not None and origin.lower() != own.lower():
-            raise RefusedError(403, "an action of another origin")
+            raise RefusedError(403, "actions from another origin are refused")
         size = headers.get(b"content-length", b"")
         if not size.isdigit():
             raise RefusedError(411, "an action needs its Content-Length")
         if len(size) > 9 or int(size) > MAX_BODY_BYTES:
-            raise RefusedError(413, f"more than {MAX_BODY_BYTES:,} bytes")
+            raise RefusedError(413, f"the request is larger than {MAX_BODY_BYTES:,} bytes")
 
     def _by_cookie(self, headers: Headers, now: float) -> Viewer | None:
         try:

@@ -37,7 +37,7 @@ class StepCells:
     """The number of the longest step of each cell."""
     mean: Matrix
     attempts: tuple[AttemptColumns, ...]
-    waits_missing: str = "a store keeps whole steps"
+    waits_missing: str = "a store keeps only whole steps"
 
     def picture(self, which: str) -> dict[str, Any]:
         """The cells as they were read; time without waits is not in a store."""

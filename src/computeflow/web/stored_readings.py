@@ -205,8 +205,8 @@ def _missing(run: MeteredRun) -> str:
     reasons = {f"{name}: {why}" for node in run.nodes for name, why in node.missing.items() if why}
     told = f" The agent says: {'; '.join(sorted(reasons)[:2])}." if reasons else ""
     return (
-        "Power, memory, temperature and clocks of the GPUs: not known while this run was there, "
-        f"needs computeflow agent on the nodes.{told}"
+        "No GPU readings from the time of this run: `computeflow agent` on its nodes sends them to "
+        f"a collector.{told}"
     )
 
 

@@ -74,7 +74,7 @@ class _Refusal:
         return WrongFieldError(self.status, self.text, self.field)
 
 
-_STOPPING = _Refusal(status=503, text="the server is being stopped")
+_STOPPING = _Refusal(status=503, text="the server is stopping")
 
 
 @dataclass(slots=True)
@@ -134,7 +134,9 @@ class Lane:
             if question is None:
                 self._drop_abandoned()
                 if len(self._waiting) >= MAX_WAITING:
-                    raise RefusedError(429, "too many questions wait: ask again", _BUSY_SECONDS)
+                    raise RefusedError(
+                        429, "too many requests are waiting: try again", _BUSY_SECONDS
+                    )
                 question = _Question(task, parameters, time.monotonic())
                 self._known[key] = self._waiting[key] = question
                 self._changed.notify_all()

@@ -65,8 +65,8 @@ class WorkerProcess:
                 process.stdin.close()
             if process.wait() == -signal.SIGPROF:
                 limit = f"{self._limit_seconds:g} s of a core"
-                raise RefusedError(400, f"not answered in {limit}: ask for less") from None
-            raise RefusedError(503, "the computation ended early: ask again", 1.0) from None
+                raise RefusedError(400, f"no answer within {limit}: ask for less") from None
+            raise RefusedError(503, "the computation ended early: try again", 1.0) from None
         finally:
             answered.set()
 

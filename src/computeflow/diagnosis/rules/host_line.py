@@ -183,7 +183,7 @@ def _after_stall(graph: StepGraph, *, known: bool) -> Remedy:
 def _doing(operators: Counter[str]) -> str:
     if operators:
         return f"runs {operators.most_common(1)[0][0]} for long"
-    return "does something that no operator or call shows"
+    return "stalls outside any recorded operator or call"
 
 
 def _place(graph: StepGraph, stall: HostStall) -> str:

@@ -130,15 +130,17 @@ def silent_agent(observed: SourceReport) -> Outcome:
     state: LiveNodeState = observed.facts
     if state.silent_seconds < SILENT_SECONDS or not state.ranks:
         return []
-    lives = "ranks elsewhere go on, so its ranks live" if state.trains else "its ranks are not seen"
+    lives = (
+        "its ranks are alive, as other ranks go on" if state.trains else "its ranks are not seen"
+    )
     return report(
-        f"nothing is heard of {state.node} for {format_seconds(state.silent_seconds)}: {lives}"
+        f"{state.node} has been silent for {format_seconds(state.silent_seconds)}: {lives}"
         f"{_with_ranks(state)}",
         [("idle", 0.0)],
         [seconds_evidence("since its agent was heard", state.node, state.silent_seconds, 5.0)],
         Remedy(
-            change="look whether the node can be reached and its agent runs; what ranks record "
-            "meanwhile is sent when it is back",
+            change="check that the node can be reached and that its agent runs; what ranks record "
+            "meanwhile is sent once it is back",
             command="systemctl status computeflow-agent",
         ),
     )
@@ -154,11 +156,11 @@ def idle_allocation(observed: SourceReport) -> Outcome:
         return []  # it compiles, or loads
     if state.steps and not tells:
         return []  # an evaluation, a save: a hang is another rule's
-    since = f"since step {state.steps:,}" if state.steps else "and has done no step yet"
+    since = f"with no step after step {state.steps:,}" if state.steps else "with no step yet"
     what = "GPU" if state.device != "cpu" else "rank"
     lost = state.stepless_seconds * state.ranks
     return report(
-        f"the job holds {format_count(state.ranks, what)} for "
+        f"the job has held {format_count(state.ranks, what)} for "
         f"{format_seconds(state.stepless_seconds)} {since}",
         [("idle", lost)],
         [

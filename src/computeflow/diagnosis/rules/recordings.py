@@ -126,10 +126,16 @@ def input_stall(observed: SourceReport) -> Outcome:
     if 0.75 * (own + waits) < least * training_seconds(ledger):
         return []
     ranks = _to_blame(run, "input")
-    title = f"the step waits for data: {_per_step(run, own + waits)} a step and rank"
+    lost = _per_step(run, own + waits)
+    one = len(run.per_rank) == 1
+    title = (
+        f"each step waits {lost} for data" if one else f"each rank waits {lost} per step for data"
+    )
     change = DATA_REMEDIES["read and decode"]
     if ranks:
-        title = f"{_who(ranks)} waits for data, and the others for it: {title.partition(': ')[2]}"
+        title = (
+            f"{_who(ranks)} waits for data and the others wait for it, {lost} per step on each rank"
+        )
         change = f"{ADVICE['input'].format(who=_who(ranks))}; {change}"
     return report(
         title,
@@ -261,8 +267,9 @@ def host_stall(observed: SourceReport) -> Outcome:
     where = max(lost, key=lambda name: lost[name])
     place = next(place for place in run.places if place.where == where)
     who = f"the host of {_who(ranks)}" if ranks else "the host"
+    outside = ", outside any recorded phase" if where.startswith("between ") else ""
     return report(
-        f"{who} does something that is no phase of a step, {where}: "
+        f"{who} stalls {where}{outside}: "
         f"{format_count(place.count, 'time')}, up to {format_seconds(place.longest_seconds)}",
         [("host", own), ("straggler", waits)],
         [

@@ -156,7 +156,8 @@ def place_of(kind: int, names: Sequence[str]) -> str:
         return "in a step without a known phase"
     before = OPTIMIZER if before == EDGE else before  # a step begins where the optimizer ended
     ends = "the end of the step" if after == EDGE else _WORDS[after]
-    return f"after {_WORDS[before].replace('the next batch', 'a batch came')}, before {ends}"
+    began = "the batch" if before == DATA else _WORDS[before]
+    return f"between {began} and {ends}"
 
 
 def neighbours(kind: int) -> tuple[int, int]:

@@ -26,8 +26,8 @@ MAX_BATCH = 1 << 16
 Model = Annotated[str, Query(max_length=_NAME, description="A model of the catalog.")]
 Device = Annotated[str, Query(max_length=_NAME, description="An accelerator of the catalog.")]
 Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
-Sequence = Annotated[int, Query(ge=16, le=MAX_SEQUENCE, description="Tokens of a sequence.")]
-Batch = Annotated[int, Query(ge=1, le=MAX_BATCH, description="Sequences of a step.")]
+Sequence = Annotated[int, Query(ge=16, le=MAX_SEQUENCE, description="Tokens per sequence.")]
+Batch = Annotated[int, Query(ge=1, le=MAX_BATCH, description="Sequences per step.")]
 Precision = Annotated[str, Query(max_length=_NAME)]
 Tokens = Annotated[str, Query(min_length=1, max_length=32, description="Tokens to train on: 2T.")]
 OptionalTokens = Annotated[
@@ -37,7 +37,7 @@ Days = Annotated[float | None, Query(gt=0, le=36_500, allow_inf_nan=False, descr
 Price = Annotated[
     float | None, Query(gt=0, le=10_000, allow_inf_nan=False, description="$ per GPU-hour.")
 ]
-Names = Annotated[str, Query(max_length=300, description="Names with commas between them.")]
+Names = Annotated[str, Query(max_length=300, description="Names, separated by commas.")]
 
 
 def _workbench(request: Request) -> Workbench:

@@ -42,7 +42,7 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
 def _recorded(opening: Opening, ids: list[str]) -> Content:
     answers = {each: answer for each in ids if (answer := opening.audit(each)) is not None}
     if not answers:
-        return empty_content(_TITLE, "No recording of this run is here.", [RECORD])
+        return empty_content(_TITLE, "There is no recording of this run here.", [RECORD])
     findings: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     for name, answer in answers.items():

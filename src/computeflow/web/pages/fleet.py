@@ -36,14 +36,14 @@ def fleet_page(opening: Opened, topology: Cabling, run: str | None = None) -> Co
         return _recorded(opening, run)
     snapshot = top.snapshot
     if not snapshot.nodes and not snapshot.runs:
-        text = f"{opening.path} knows of no node yet. Start an agent on each, or record a run:"
+        text = f"{opening.path} has no nodes yet. Start an agent on each node, or record a run:"
         return empty_content(_TITLE, text, [_AGENT, COLLECT, RECORD])
     places = read_rank_places(
         opening.path, [each.run for each in snapshot.runs if each.state != "ended"]
     )
     found = fleet_map(snapshot, places, topology)
     if not found.nodes:
-        text = "All runs have ended, and no agent tells of its node."
+        text = "All runs have ended, and no agent reports its node."
         return empty_content(_TITLE, text, [_AGENT])
     heard = max((node.last_seen for node in snapshot.nodes), default=None)
     return _content(found) | {"last_heard": heard}

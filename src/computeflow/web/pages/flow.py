@@ -24,8 +24,8 @@ Part = Literal["whole", "last"]
 AskedPart = Annotated[
     Part | None,
     Query(
-        description="Of a run that goes on: all of it, or its last steps. Without it, the last "
-        "steps where a finding is open: they are what it is about."
+        description="Of an active run: all of it, or its last steps. Without it, the last steps "
+        "where a finding is open: they are what it is about."
     ),
 ]
 _NO_FLOPS = {"compute.model": "the model's FLOPs"}
@@ -70,9 +70,9 @@ def flow_page(opening: Opened, run: str | None = None, window: AskedPart = None)
 def no_runs(title: str, opening: Opening) -> Content:
     """The empty state of every page that is about runs."""
     if opening.kind == "store":
-        text = f"{opening.path} has heard of no run yet. Record one below a folder that it follows:"
+        text = f"{opening.path} has no runs yet. Record one in a folder that its collector follows:"
         return empty_content(title, text, [COLLECT, RECORD])
-    return empty_content(title, f"{opening.path} holds no recording. Record a run:", [RECORD])
+    return empty_content(title, f"{opening.path} has no recordings. Record a run:", [RECORD])
 
 
 def _which(opening: Opening, line: RunLine) -> Content:
@@ -141,7 +141,7 @@ def _live_flow(opening: Opening, line: RunLine, asked: Part | None) -> Content:
     window: Part = asked or ("last" if findings and run.window_seconds else "whole")
     ledger = _live_ledger(run, window)
     if ledger is None:
-        text = f"{line.name}: no window of seven steps has been judged yet."
+        text = f"{line.name}: not enough steps yet, the first result needs seven."
         command = f"computeflow top --store {quote(str(opening.path))}"
         return empty_content(_TITLE, text, [command], **_which(opening, line))
     lines: Sequence[Gap] = ()
@@ -203,18 +203,24 @@ def _ranks_in(run: LiveRun) -> str:
 def live_headline(line: RunLine, findings: Sequence[Mapping[str, Any]]) -> str:
     """The worst finding of a run that goes on: of its last steps, not of the run."""
     if not findings:
-        return f"{line.name}: no finding is open."
+        return f"{line.name}: no open findings."
     worst = max(findings, key=lambda each: each["share"])
-    silent, stands = line.silent_since is not None, worst["account"] == "idle"
-    heard = "When last heard of" if stands else "In the last steps heard of"
-    now = "Now" if stands else "In its last steps"
-    when, can = (heard, "could") if silent else (now, "can")
-    share = format_share(worst["share"])
-    words = f"{when}, {share} of {line.name}'s time {can} be won back: {worst['title']}."
-    words = words if worst["share"] else f"{line.name}: {worst['title']}."
+    share, idle = format_share(worst["share"]), worst["account"] == "idle"
+    if not worst["share"]:
+        text = line.name
+    elif line.silent_since is not None:
+        time = "time" if idle else "step time"
+        text = f"When {line.name} was last heard from, {share} of its {time} could be won back"
+    elif idle:
+        text = f"{share} of {line.name}'s time can be won back right now"
+    else:
+        text = f"{share} of {line.name}'s recent step time can be won back"
     more = len(findings) - 1
-    return (
-        f"{words} {more} more {'finding is' if more == 1 else 'findings are'} open."
-        if more
-        else words
-    )
+    rest = f" {more} more open {'finding' if more == 1 else 'findings'}." if more else ""
+    return f"{text}: {_without_colon(worst['title'])}.{rest}"
+
+
+def _without_colon(title: str) -> str:
+    """The details of a title, which follow a colon, in brackets."""
+    what, _, details = title.partition(": ")
+    return f"{what} ({details})" if details else what

@@ -26,7 +26,7 @@ from computeflow.web.workbench import LaneName
 
 Search = Annotated[
     Literal["quick", "full"],
-    Query(description="quick: layouts that published runs tested; full: all there are."),
+    Query(description="quick: layouts that published runs tested; full: all layouts."),
 ]
 _LANES: dict[str, LaneName] = {"quick": "quick", "full": "long"}
 

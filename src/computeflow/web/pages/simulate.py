@@ -43,7 +43,8 @@ def simulate_page(
     spares: Annotated[int | None, Query(ge=0, le=1_000, description="Spare nodes.")] = None,
     simulations: Annotated[int, Query(ge=10, le=_MAX_SIMULATIONS)] = 200,
     sensitivity: Annotated[
-        Literal["no", "yes"], Query(description="Also each input at both of its ends.")
+        Literal["no", "yes"],
+        Query(description="Also simulate each input at both ends of its range."),
     ] = "no",
 ) -> Response:
     """When a run ends with failures and checkpoints, what it costs, where its time goes."""

@@ -17,8 +17,8 @@ from computeflow.web.page_figures import figures_of
 from computeflow.web.pages.flow import live_headline, no_runs
 
 _NO_READINGS = (
-    "Memory, power, temperature and clocks over time: not in this recording. computeflow record "
-    "keeps memory; computeflow agent on the nodes of a collector keeps all of them."
+    "No readings of memory, power, temperature or clocks in this recording: `computeflow record` "
+    "keeps memory; `computeflow agent` on the nodes sends all of them to a collector."
 )
 
 
@@ -52,7 +52,7 @@ def run_page(
         waits_missing="" if steps is None else steps.waits_missing,
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
-        steps_missing="" if steps is not None else "no step is known yet",
+        steps_missing="" if steps is not None else "no steps yet",
     )
 
 

@@ -22,12 +22,12 @@ _MAX_STEP = 2**53
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 Step = Annotated[
     int | None,
-    Query(ge=0, le=_MAX_STEP, description="Step; the middle one of the attempt without it."),
+    Query(ge=0, le=_MAX_STEP, description="Step; by default the middle one of the attempt."),
 ]
 
 Attempt = Annotated[
     int | None,
-    Query(ge=0, le=_MAX_STEP, description="Attempt; the last that has the step without it."),
+    Query(ge=0, le=_MAX_STEP, description="Attempt; by default the last one that has the step."),
 ]
 
 
@@ -39,7 +39,8 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
     spans = _spans(opening, line, (step, attempt), MAX_RANKS)
     if spans is None:
         text = (
-            f"{line.name}: no phases of this step are kept. A trace of one rank opens in Perfetto:"
+            f"{line.name}: the phases of this step were not kept. "
+            "A trace of one rank opens in Perfetto:"
         )
         return empty_content(
             _TITLE, text, [f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"]
@@ -63,7 +64,7 @@ def trace_file(opening: Opened, run: str, step: Step = None, attempt: Attempt = 
     line = find_run(opening, run)
     spans = None if line is None else _spans(opening, line, (step, attempt), MAX_TRACED_RANKS)
     if line is None or spans is None:
-        raise InputError("no phases of this step are kept")
+        raise InputError("the phases of this step were not kept")
     name = f"{_ODD.sub('-', line.id)[:60]}-step-{spans.step}.json"
     return Response(
         json.dumps(chrome_trace(spans, line.name), separators=(",", ":")),

@@ -49,7 +49,7 @@ export function render(choices, context) {
     try {
       const content = await answer(`/simulate?${query}`, signal, working => { if (!place.children.length) place.replaceChildren(workingLine(working)); });
       const [summary, ledger, ...rest] = content.parts;
-      const timeline = rest.filter(part => part.title.startsWith("Time that simulated")), curves = rest.filter(part => !timeline.includes(part));
+      const timeline = rest.filter(part => part.title.startsWith("Time lost over")), curves = rest.filter(part => !timeline.includes(part));
       place.replaceChildren(lead(content.headline, { sensitivity: EACH_INPUT }), numbers(content.result),
         el("p", { class: "quiet small" }, `Layout: ${content.layout}.`),
         ...partNodes([...timeline, ...curves, ledger, summary]), sameCommand(content.command));
