@@ -183,7 +183,10 @@ def _diagnose(
     traces = recordings.traces
     if traces is None:
         return None
-    plan = None if expected is None else Expected(ledger=expected, source=str(request.expect))
+    plan = None
+    if expected is not None:
+        ratio = request.work_ratio
+        plan = Expected(ledger=expected, source=str(request.expect), work_ratio=ratio)
     judge = partial(diagnose, traces, request.catalog, expected=plan, observed=recordings.observed)
     found = judge(step_seconds=request.step_seconds)
     if not request.trace.replay:

@@ -246,7 +246,7 @@ def _lines(case: TraceCase, expected: Expected | None, *, given: bool) -> list[G
     if expected is None:
         return lines_without_expectation(case.ledger)
     if given:
-        return gaps(case.ledger, expected.ledger)
+        return gaps(case.ledger, expected.ledger, work_ratio=expected.ratio(case.ledger))
     return expected_lines(case, expected)
 
 

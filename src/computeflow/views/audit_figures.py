@@ -49,7 +49,7 @@ def audit_parts(
         head_table(traced, diagnosis, price),
         finding_cards(diagnosis, ledger, price, traced.step_seconds),
         flow_figure(ledger),
-        waterfall(ledger, diagnosis.expected.ledger if diagnosis.expected else None),
+        waterfall(ledger, diagnosis.expected.at_equal_work(ledger) if diagnosis.expected else None),
     ]
     if diagnosis.as_it_runs is not None:
         parts.append(_as_it_runs(ledger, diagnosis.as_it_runs.ledger))
@@ -66,9 +66,11 @@ def audit_parts(
 
 
 def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
-    """Missing signals are listed at the end of the report, not under this figure."""
+    """`expected` is for the same work. Missing signals are listed at the end of the report, not under
+    this figure.
+    """
     if expected is not None:
-        expected = replace(expected, window=Window(label="the expectation"))
+        expected = replace(expected, window=Window(label="the expectation for the same work"))
     figure = ledger_figure(measured, expected)
     layout = dict(figure.layout)
     if expected is not None:  # room for labels on a phone, where each half has a hand's breadth
@@ -141,7 +143,8 @@ def _step(traced: TracedJob, diagnosis: Diagnosis) -> str:
     if len(times) > 1:
         text += f", {format_seconds(min(times))} to {format_seconds(max(times))}"
     if diagnosis.expected is not None:
-        ratio = diagnosis.expected.ledger.gpu_seconds / traced.job.ledger.gpu_seconds
+        ledger = traced.job.ledger
+        ratio = diagnosis.expected.at_equal_work(ledger).gpu_seconds / ledger.gpu_seconds
         text += f"; expected {format_seconds(ratio * median(times))}"
     return text
 
