@@ -72,7 +72,7 @@ def diagnose(
         notes.append(f"ranks were not replayed together: {case.not_together}")
     if expected is not None and expected.ledger.gpus != case.ledger.gpus:
         notes.append(
-            f"{expected.source} is for {expected.ledger.gpus} GPUs, this recording has "
+            f"{expected.name} is for {expected.ledger.gpus} GPUs, this recording has "
             f"{case.ledger.gpus}"
         )
     return Diagnosis(

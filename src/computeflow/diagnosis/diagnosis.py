@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from computeflow.diagnosis.as_it_runs import AsItRuns
 from computeflow.ledger import Finding, Gap, Ledger
@@ -26,9 +27,16 @@ class Expected:
     """A plan's is of one step."""
     source: str
     """A file, or how it was derived."""
+    is_plan: bool = True
+    """It is in a file, not derived from the recording."""
     assumed: tuple[str, ...] = ()
     work_ratio: float | None = None
     """Measured work over that of the ledger; None: by the model's FLOPs."""
+
+    @property
+    def name(self) -> str:
+        """The source; of a plan its file without folders."""
+        return PurePath(self.source).name if self.is_plan else self.source
 
     def ratio(self, measured: Ledger) -> float:
         known = self.work_ratio

@@ -50,6 +50,10 @@ class RunLine:
     updated: float
     step: int
     step_seconds: float | None
+    step_seconds_recorded: float | None = None
+    """While a profiler recorded it, where `step_seconds` and `mfu` are without one."""
+    basis: str = "whole recording"
+    """What `step_seconds` and `mfu` are of."""
     tokens_per_second: float | None
     mfu: float | None
     goodput: float | None

@@ -11,7 +11,7 @@ from fastapi import Query
 from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
 from computeflow.collection.online.live_values import LiveRun
-from computeflow.errors import LedgerError, UnknownNameError
+from computeflow.errors import UnknownNameError
 from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
@@ -38,17 +38,16 @@ def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -
         return _live_flow(opening, line, window)
     answer = opening.audit(line.id)
     assert answer is not None
-    ledgers = answer.report.recordings.ledgers
-    if not ledgers:
+    ledger = answer.report.shown_ledger
+    if ledger is None:
         reasons = answer.to_dict()["ledger_reason"]
         return empty_content(_TITLE, f"{line.name} has no ledger: {reasons}", [RECORD])
-    ledger, basis = _ledger(answer)
     lines, source = _expected(answer, ledger)
     return page_content(
         _TITLE,
         answer,
         **_which(opening, line),
-        basis=basis,
+        basis=ledger.window.label,
         window="whole",
         gpus=ledger.gpus,
         wall_seconds=ledger.wall_seconds,
@@ -74,26 +73,15 @@ def _which(opening: Opening, line: RunLine) -> Content:
     return {"run": codec.encode(line), "runs": codec.encode(opening.runs())}
 
 
-def _ledger(answer: AuditAnswer) -> tuple[Ledger, str]:
-    """The ledger that is shown, and what it is of: the step as it runs, where that is known."""
-    report = answer.report
-    recorded = report.recordings.ledgers[0]
-    if report.diagnosis is not None and report.diagnosis.as_it_runs is not None:
-        return report.diagnosis.as_it_runs.ledger, f"{recorded.window.label}, without the profiler"
-    return recorded, recorded.window.label
-
-
 def _expected(answer: AuditAnswer, ledger: Ledger) -> tuple[Sequence[Gap], str]:
     """Lines against what was expected for the same work, and where that is from."""
     report = answer.report
     found = report.diagnosis
-    if report.compared is not None:
-        return report.compared.lines, report.compared.source
     if found is not None and found.expected is not None:
-        try:
-            return gaps(ledger, found.expected.ledger), found.expected.source
-        except LedgerError:
-            return found.gaps, found.expected.source
+        expected = found.expected.at_equal_work(ledger)
+        return gaps(ledger, expected, work_ratio=1.0), found.expected.name
+    if report.compared is not None:
+        return report.compared.lines, report.compared.name
     facts = [each.facts for each in report.recordings.observed]
     runs = [each for each in facts if isinstance(each, RecordedRun)]
     if runs and runs[0].planned is not None and (kept := runs[0].steps - runs[0].redone_steps):

@@ -10,7 +10,6 @@ from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
-from computeflow.ledger import Ledger
 from computeflow.web.opening import RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, page_content
 from computeflow.web.page_figures import figures_of
@@ -52,6 +51,7 @@ def run_page(
         waits_missing="" if steps is None else steps.waits_missing,
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
+        steps_basis="" if line.step_seconds_recorded is None else "as recorded, with the profiler",
         steps_missing="" if steps is not None else "no step is known yet",
     )
 
@@ -86,10 +86,9 @@ def _ideal_step_seconds(answer: Answer | None, line: RunLine) -> float | None:
         if line.mfu is None or line.step_seconds is None:
             return None
         return line.mfu * line.step_seconds
-    ledgers = answer.report.recordings.ledgers
-    if not ledgers or ledgers[0].mfu is None or not line.step:
+    ledger = answer.report.shown_ledger
+    if ledger is None or ledger.mfu is None or not line.step:
         return None
-    ledger: Ledger = ledgers[0]
     return ledger.booked("compute.model") / ledger.gpus / line.step
 
 
