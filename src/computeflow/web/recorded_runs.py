@@ -28,6 +28,8 @@ from computeflow.web.traced_spans import traced_spans
 _MAX_READ = 4
 """Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
 _AS_IT_RUNS = "as it runs, without the profiler"
+_UNIX_NANOSECONDS = 10**18
+"""September 2001: no machine has run for so long."""
 _ONE_ATTEMPT = 0
 """The number of the attempt of a trace."""
 _Row = tuple[RunRow | None, tuple[str, ...]]
@@ -182,7 +184,7 @@ class RecordingOpening:
             state="recorded",
             gpus=ledger.gpus if ledger is not None else 0,
             device=rank.device if rank is not None else "",
-            started=self.path.stat().st_mtime,
+            started=None if rank is None else _start_of(rank.window_start),
             updated=self.path.stat().st_mtime,
             step=len(rank.steps) if rank is not None else 0,
             step_seconds=step if running is None else running.step_seconds,
@@ -198,6 +200,11 @@ class RecordingOpening:
     def _usd(self, gpus: int) -> float | None:
         price = self._options.price
         return None if price is None else usd_per_hour(gpus, 1.0, price)
+
+
+def _start_of(nanoseconds: int) -> float | None:
+    """Unix time of a trace's first step; None where its clock is another one, such as since boot."""
+    return nanoseconds / 1e9 if nanoseconds > _UNIX_NANOSECONDS else None
 
 
 def _id(path: Path) -> str:
