@@ -48,6 +48,8 @@ def test_a_profiled_step_is_shown_as_it_runs_on_every_page() -> None:
     flow = client.get("/flow.json").json()
     found = run["result"]
     assert run["run"] == flow["run"] == line
+    assert line["started"] != LOADER.stat().st_mtime and line["started"] > 1e9
+    assert flow["left_out_accounts"] == ["copy", "unexplained"]
     assert line["basis"] == "as it runs, without the profiler"
     assert line["step_seconds"] == found["step_seconds_unprofiled"]
     assert line["step_seconds_recorded"] == found["step_seconds_recorded"]

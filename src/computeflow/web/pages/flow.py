@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
 
@@ -15,7 +17,7 @@ from computeflow.errors import UnknownNameError
 from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
-from computeflow.views.flow_bands import flow_bands
+from computeflow.views.flow_bands import flow_bands, left_out_accounts
 from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
 
@@ -25,8 +27,7 @@ Part = Annotated[
     Query(description="Of a run that goes on: all of it, or its last steps."),
 ]
 _NO_FLOPS = {"compute.model": "the model's FLOPs"}
-RECORD = "computeflow record -- torchrun --nproc-per-node 8 train.py"
-COLLECT = "computeflow collect --store store --follow runs"
+_TRAIN = "torchrun --nproc-per-node 8 train.py"
 
 
 def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -> Content:
@@ -41,7 +42,8 @@ def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -
     ledger = answer.report.shown_ledger
     if ledger is None:
         reasons = answer.to_dict()["ledger_reason"]
-        return empty_content(_TITLE, f"{line.name} has no ledger: {reasons}", [RECORD])
+        text = f"{line.name} has no ledger: {reasons}"
+        return empty_content(_TITLE, text, [record_command(opening)])
     lines, source = _expected(answer, ledger)
     return page_content(
         _TITLE,
@@ -53,6 +55,7 @@ def flow_page(opening: Opened, run: str | None = None, window: Part = "whole") -
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
         bands=codec.encode(flow_bands(ledger, lines, _ranks(answer))),
+        **_left_out(ledger, lines),
         ranks_in="",
         lines=codec.encode(lines),
         expected_from=source,
@@ -65,12 +68,31 @@ def no_runs(title: str, opening: Opening) -> Content:
     """The empty state of every page that is about runs."""
     if opening.kind == "store":
         text = f"{opening.path} has heard of no run yet. Record one below a folder that it follows:"
-        return empty_content(title, text, [COLLECT, RECORD])
-    return empty_content(title, f"{opening.path} holds no recording. Record a run:", [RECORD])
+        return empty_content(title, text, [collect_command(opening), record_command(opening)])
+    text = f"{opening.path} holds no recording. Record a run:"
+    return empty_content(title, text, [record_command(opening)])
+
+
+def record_command(opening: Opening) -> str:
+    """Records a run that is on the page then: in its folder, or in the one that its store follows."""
+    folder = Path("runs") if opening.kind == "store" else opening.path.resolve()
+    folder = folder.parent if folder.is_file() else folder
+    number = next(n for n in count(1) if not (folder / f"run-{n}").exists())
+    return f"computeflow record --out {quote(str(folder / f'run-{number}'))} -- {_TRAIN}"
+
+
+def collect_command(opening: Opening) -> str:
+    return f"computeflow collect --store {quote(str(opening.path.resolve()))} --follow runs"
 
 
 def _which(opening: Opening, line: RunLine) -> Content:
     return {"run": codec.encode(line), "runs": codec.encode(opening.runs())}
+
+
+def _left_out(ledger: Ledger, lines: Sequence[Gap]) -> Content:
+    """Accounts that are too small to be drawn, and what they have together."""
+    small = left_out_accounts(ledger, lines)
+    return {"left_out_accounts": [*small], "left_out_gpu_seconds": sum(small.values())}
 
 
 def _expected(answer: AuditAnswer, ledger: Ledger) -> tuple[Sequence[Gap], str]:
@@ -142,6 +164,7 @@ def _live_flow(opening: Opening, line: RunLine, window: Part) -> Content:
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
         bands=codec.encode(flow_bands(ledger, lines, run.ranks_by_account)),
+        **_left_out(ledger, lines),
         ranks_in=_ranks_in(run),
         lines=codec.encode(lines),
         expected_from="" if run.planned is None else run.planned.source,

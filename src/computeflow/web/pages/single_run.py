@@ -10,6 +10,7 @@ from computeflow import codec
 from computeflow.answers.answer import Answer
 from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
+from computeflow.ledger import Ledger
 from computeflow.web.opening import RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, page_content
 from computeflow.web.page_figures import figures_of
@@ -86,7 +87,7 @@ def _ideal_step_seconds(answer: Answer | None, line: RunLine) -> float | None:
         if line.mfu is None or line.step_seconds is None:
             return None
         return line.mfu * line.step_seconds
-    ledger = answer.report.shown_ledger
+    ledger: Ledger | None = answer.report.shown_ledger
     if ledger is None or ledger.mfu is None or not line.step:
         return None
     return ledger.booked("compute.model") / ledger.gpus / line.step
