@@ -219,6 +219,27 @@ def test_the_waterfall_sets_the_expectation_beside_what_was_measured(cases: Case
         assert bars == pytest.approx(ledger.accounts)
 
 
+def test_the_waterfall_and_the_step_of_a_plan_are_of_the_measured_work() -> None:
+    found, diagnosis = faulty()
+    expected, measured = diagnosis.expected, found.job.ledger
+    assert expected is not None
+    plan = replace(
+        expected, ledger=expected.ledger.scale(0.5)
+    )  # of one step, and two were measured
+    one_step = replace(diagnosis, expected=plan)
+    assert plan.at_equal_work(measured).accounts == pytest.approx(expected.ledger.accounts)
+    wanted, drawn = (audit_parts(found, each, None, price=None) for each in (diagnosis, one_step))
+    for title in ("Where the time", "What was audited"):
+        one, other = (_part(parts, title) for parts in (wanted, drawn))
+        assert (other.summary if isinstance(other, Figure) else other) == (
+            one.summary if isinstance(one, Figure) else one
+        )
+
+
+def _part(parts: list[Part], title: str) -> Any:
+    return next(part for part in parts if part.title.startswith(title))
+
+
 def test_a_heat_map_has_every_rank_and_the_ledgers_shares(
     job: tuple[TracedJob, StepTimeline],
 ) -> None:

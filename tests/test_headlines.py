@@ -32,6 +32,28 @@ def test_an_audit_begins_with_what_can_be_won_back_and_for_how_much() -> None:
     assert "$" not in cf.audit(LOADER, no_cache=True).headline
 
 
+def test_more_than_twice_the_predicted_time_is_a_factor_of_the_step_as_it_runs() -> None:
+    plan = Path(__file__).parents[1] / "examples" / "lab-0.5b-predicted.json"
+    audited = cf.audit(LOADER, expect=plan.resolve(), no_cache=True)
+    assert (
+        "Against lab-0.5b-predicted.json, at equal model FLOPs, it takes 2.9 times the predicted GPU "
+        "time as it runs."
+    ) in audited.headline
+    report = audited.report
+    assert report.compared is not None and report.shown_ledger is not None
+    expected = sum(line.expected for line in report.compared.lines)
+    assert report.shown_ledger.gpu_seconds / expected == pytest.approx(2.87, abs=0.005)
+    assert str(plan.parent) not in " ".join(table.title for table in audited.tables())
+
+
+def test_up_to_twice_the_time_is_a_percentage() -> None:
+    healthy = DATA / "h200_traces" / "healthy-base.json.gz"
+    text = cf.audit(healthy, against=LOADER, no_cache=True).headline
+    assert "at equal steps, it takes 65.0 % less GPU time." in text
+    text = cf.audit(healthy, against=healthy, no_cache=True).headline
+    assert "at equal steps, it takes 0.0 % more GPU time." in text
+
+
 def test_a_redacted_headline_keeps_its_figures() -> None:
     open_, closed = (
         cf.audit(LOADER, price=2500, no_cache=True, redact=redact) for redact in (False, True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -367,9 +369,13 @@ def test_a_run_that_is_gone_when_its_flow_is_made_is_unknown(
 
 def test_a_flow_adds_up_to_all_that_was_contracted(client: Any) -> None:
     flow = client.get("/flow?run=slow").json()
-    assert sum(band["share"] for band in flow["bands"]) == pytest.approx(1.0)
-    total = flow["gpus"] * flow["wall_seconds"]
-    assert sum(band["gpu_seconds"] for band in flow["bands"]) == pytest.approx(total)
+    total, small = flow["gpus"] * flow["wall_seconds"], flow["left_out_gpu_seconds"]
+    assert sum(band["share"] for band in flow["bands"]) == pytest.approx(1.0 - small / total)
+    assert sum(band["gpu_seconds"] for band in flow["bands"]) + small == pytest.approx(total)
+    assert 100 * sum(band["share"] for band in flow["bands"]) == pytest.approx(100.0, abs=0.1)
+    assert min(band["share"] for band in flow["bands"]) >= 0.0005
+    assert not {*flow["left_out_accounts"]} & {band["account"] for band in flow["bands"]}
+    assert sum(flow["result"]["ledger"]["accounts"].values()) == pytest.approx(total)
     straggler = next(band for band in flow["bands"] if band["account"] == "straggler")
     assert straggler["ranks"][0]["rank"] == 0  # that is where the second passed
 
@@ -408,15 +414,45 @@ def test_an_unknown_run_is_named_with_the_nearest(client: Any) -> None:
     answer = client.get("/runs/slo")
     assert answer.status_code == 404 and "nearest: slow" in answer.json()["error"]
     assert client.get("/timeline/slow?step=999999").json()["empty"]
+
+
+def test_a_run_is_found_by_its_name_where_no_other_has_it(tmp_path: Path) -> None:
+    client = page_client(RUNS)
+    lines = client.get("/runs").json()["runs"]
+    unique = [line for line in lines if [each["name"] for each in lines].count(line["name"]) == 1]
+    assert unique
+    for line in unique:
+        for address in ("/runs/{}", "/flow?run={}"):
+            assert client.get(address.format(line["name"])).json()["run"] == line
+        assert client.get(f"/findings?run={line['name']}").status_code == 200
+    for number in (1, 2):
+        shutil.copytree(RUNS / unique[0]["id"], tmp_path / f"again-{number}")
+    twice = page_client(tmp_path).get(f"/runs/{unique[0]['name']}")
+    assert twice.status_code == 400
+    assert "ask for one by its id" in twice.json()["error"] and "again-2" in twice.json()["error"]
+
+
+def test_a_bad_step_of_a_timeline_is_refused(client: Any) -> None:
     assert client.get("/timeline/slow?step=-1").status_code == 422
 
 
 @pytest.mark.parametrize("page", ["/flow", "/findings", "/runs"])
 def test_an_empty_folder_says_what_to_run(tmp_path: Path, page: str) -> None:
     content = page_client(tmp_path).get(page).json()
-    assert "computeflow record" in content["empty"]["commands"][0]
+    assert content["empty"]["commands"] == [
+        f"computeflow record --out {tmp_path}/run-1 -- torchrun --nproc-per-node 8 train.py"
+    ]
     open_store_only = made_store(tmp_path / "x")[0]
     assert "empty" not in page_client(open_store_only).get(page).json()
+
+
+def test_a_suggested_recording_is_quoted_and_has_a_new_name(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs"
+    for number in (1, 2):
+        folder.mkdir(exist_ok=True)
+        words = shlex.split(flow.record_command(open_directory(folder, AuditOptions())))
+        assert words[words.index("--out") + 1] == str(folder / f"run-{number}")
+        (folder / f"run-{number}").mkdir()
 
 
 def test_script_in_names_reaches_no_html(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from computeflow.web.application import PageServer
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.workbench import MAX_WAITING, Lane, Workbench, Working
 from computeflow.web.worker_process import RunHere, WorkerProcess
-from computeflow.web.wrong_fields import WrongFieldError, field_of
+from computeflow.web.wrong_fields import WrongFieldError, field_of, form_text
 from live_value_maker import live_run
 from page_client import READER, RUNS, doorkeeper
 
@@ -104,7 +104,7 @@ def test_the_front_has_fewer_and_more_gpus(client: TestClient) -> None:
     content = answer(client, f"/plan/front?{SMALL}")
     expected = cf.plan(
         "llama-3.1-8b",
-        on="h100-sxm:16",
+        on="h100-sxm:128",
         seq_len=8192,
         global_batch=64,
         gpus=(2, 128),
@@ -112,6 +112,23 @@ def test_the_front_has_fewer_and_more_gpus(client: TestClient) -> None:
     )
     assert content["result"] == expected.to_dict()
     assert [row["gpus"] for row in content["result"]["front"]][-1] == 128
+
+
+def test_the_front_of_one_node_goes_beyond_it(client: TestClient) -> None:
+    content = answer(client, "/plan/front?model=llama-3.1-8b&gpus=7&batch=56")
+    assert [row["gpus"] for row in content["result"]["front"]] == [7, 14, 28, 56]
+    assert content["left_out"] == [] and content["note"] == ""
+
+
+def test_what_the_front_leaves_out_is_said_and_fails_nothing_else(client: TestClient) -> None:
+    content = answer(client, "/plan/front?model=llama-3.1-8b&gpus=4&batch=64&device=rtx-4090")
+    planned = [row["gpus"] for row in content["result"]["front"]]
+    assert planned and content["left_out"] and not {*planned} & {*content["left_out"]}
+    assert all(f"{size:,}" in content["note"] for size in content["left_out"])
+    assert content["parts"][0]["summary"].endswith(content["note"])
+    none = answer(client, "/plan/front?model=llama-3.1-405b&gpus=1")
+    assert none["result"] is None and none["parts"] == []
+    assert none["note"].startswith("no plan fits")
 
 
 def test_every_file_of_a_plan_can_be_downloaded(client: TestClient) -> None:
@@ -197,6 +214,15 @@ def test_an_error_s_field_is_the_option_it_names() -> None:
     assert field_of(InputError("nothing fits")) == ""
 
 
+def test_an_error_names_fields_of_the_form_not_options_of_the_command() -> None:
+    assert form_text("--seq-len 3: too short") == "Sequence length 3: too short"
+    assert form_text("name a cluster of that size with --on").endswith(
+        "with device type and number of devices"
+    )
+    assert form_text("--storage x: no such") == "--storage x: no such"
+    assert form_text("nothing fits") == "nothing fits"
+
+
 # Decide, simulate, accuracy
 
 
@@ -221,6 +247,18 @@ def test_a_simulation_is_the_library_s(client: TestClient) -> None:
     )
     assert content["result"] == expected.to_dict()
     assert len([part for part in content["parts"] if part["kind"] == "figure"]) == 4
+    run, (low, high) = expected.simulation.run, content["seconds_with_step_range"]
+    assert run.work_seconds is not None and run.work_seconds_range is not None
+    assert high / low == pytest.approx(run.work_seconds_range[1] / run.work_seconds_range[0])
+    assert low <= expected.simulation.seconds.p50 <= high
+    assert "With the step at the ends of its predicted range: " in content["headline"]
+    first, last = content["interval_range_seconds"]
+    curve = expected.interval
+    assert curve is not None and first <= curve.best_seconds <= last
+    least = min(point.pace_seconds for point in curve.points)
+    for point in curve.points:
+        if first < point.at < last:
+            assert point.pace_seconds <= 1.002 * least
 
 
 def test_a_decision_is_the_library_s(client: TestClient) -> None:

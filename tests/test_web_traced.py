@@ -17,6 +17,8 @@ from computeflow.web import traced_spans as module
 from page_client import page_client
 
 TRACES = Path(__file__).parent / "data" / "gloo_traces" / "slow-rank-0.3"
+LOADER = Path(__file__).parent / "data" / "h200_traces" / "slow-loader-0.03.json.gz"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,33 @@ def test_every_rank_of_a_step_is_drawn_and_fills_its_time(client: Any) -> None:
     for line in found["ranks"]:
         assert sum(span["seconds"] for span in line["spans"]) == pytest.approx(line["seconds"])
         assert line["start_seconds"] + line["seconds"] <= found["seconds"] + 1e-9
+
+
+def test_a_profiled_step_is_shown_as_it_runs_on_every_page() -> None:
+    plan = (EXAMPLES / "lab-0.5b-predicted.json").resolve()
+    client = page_client(LOADER, price=2.5, expect=plan)
+    (line,) = client.get("/runs.json").json()["runs"]
+    run = client.get(f"/runs/{LOADER.name}.json").json()
+    flow = client.get("/flow.json").json()
+    found = run["result"]
+    assert run["run"] == flow["run"] == line
+    assert line["started"] != LOADER.stat().st_mtime and line["started"] > 1e9
+    assert flow["left_out_accounts"] == ["copy", "unexplained"]
+    assert line["basis"] == "as it runs, without the profiler"
+    assert line["step_seconds"] == found["step_seconds_unprofiled"]
+    assert line["step_seconds_recorded"] == found["step_seconds_recorded"]
+    assert line["mfu"] == pytest.approx(found["ledger_unprofiled"]["mfu"])
+    (model,) = (band for band in flow["bands"] if band["account"] == "compute.model")
+    assert model["share"] == pytest.approx(line["mfu"])
+    assert flow["wall_seconds"] == pytest.approx(found["ledger_unprofiled"]["wall_seconds"])
+    predicted = sum(each["expected"] for each in flow["lines"])
+    drawn = sum(sum(each["x"]) for each in run["figures"][0]["data"] if each["xaxis"] == "x2")
+    assert drawn / 1e3 == pytest.approx(predicted)
+    assert flow["wall_seconds"] / predicted == pytest.approx(2.9, abs=0.05)
+    assert run["headline"] == flow["headline"] and "2.9 times the predicted GPU" in run["headline"]
+    assert run["steps_basis"] == "as recorded, with the profiler"
+    assert flow["expected_from"] == plan.name
+    assert str(plan.parent) not in run["headline"]
 
 
 def test_the_late_rank_stands_out(client: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from computeflow.auditing.audit_request import AuditRequest
 from computeflow.auditing.baselines import compare_baseline, read_baseline
@@ -39,6 +39,11 @@ class AuditComparison:
     """It is against an earlier recording of the job: growth is a regression."""
     other: Recordings | None = None
 
+    @property
+    def name(self) -> str:
+        """The source without its folders."""
+        return PurePath(self.source).name or self.source
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
@@ -56,6 +61,13 @@ class AuditReport:
     @property
     def traces(self) -> TracedJob | None:
         return self.recordings.traces
+
+    @property
+    def shown_ledger(self) -> Ledger | None:
+        """The first ledger; of the steps as they run, where that is known."""
+        if self.diagnosis is not None and self.diagnosis.as_it_runs is not None:
+            return self.diagnosis.as_it_runs.ledger
+        return self.recordings.ledgers[0] if self.recordings.ledgers else None
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -183,7 +195,10 @@ def _diagnose(
     traces = recordings.traces
     if traces is None:
         return None
-    plan = None if expected is None else Expected(ledger=expected, source=str(request.expect))
+    plan = None
+    if expected is not None:
+        ratio = request.work_ratio
+        plan = Expected(ledger=expected, source=str(request.expect), work_ratio=ratio)
     judge = partial(diagnose, traces, request.catalog, expected=plan, observed=recordings.observed)
     found = judge(step_seconds=request.step_seconds)
     if not request.trace.replay:

@@ -72,7 +72,7 @@ def diagnose(
         notes.append(f"ranks were not replayed together: {case.not_together}")
     if expected is not None and expected.ledger.gpus != case.ledger.gpus:
         notes.append(
-            f"{expected.source} is for {expected.ledger.gpus} GPUs, this recording has "
+            f"{expected.name} is for {expected.ledger.gpus} GPUs, this recording has "
             f"{case.ledger.gpus}"
         )
     return Diagnosis(
@@ -246,7 +246,7 @@ def _lines(case: TraceCase, expected: Expected | None, *, given: bool) -> list[G
     if expected is None:
         return lines_without_expectation(case.ledger)
     if given:
-        return gaps(case.ledger, expected.ledger)
+        return gaps(case.ledger, expected.ledger, work_ratio=expected.ratio(case.ledger))
     return expected_lines(case, expected)
 
 

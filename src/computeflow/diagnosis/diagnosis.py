@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from computeflow.diagnosis.as_it_runs import AsItRuns
 from computeflow.ledger import Finding, Gap, Ledger
+from computeflow.ledger.gaps import model_work_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +21,30 @@ class SkippedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The expected ledger for the same work."""
+    """What was expected of the measured work: of a plan, or derived from the recording."""
 
     ledger: Ledger
-    """Scaled to the measured window."""
+    """A plan's is of one step."""
     source: str
     """A file, or how it was derived."""
+    is_plan: bool = True
+    """It is in a file, not derived from the recording."""
     assumed: tuple[str, ...] = ()
+    work_ratio: float | None = None
+    """Measured work over that of the ledger; None: by the model's FLOPs."""
+
+    @property
+    def name(self) -> str:
+        """The source; of a plan its file without folders."""
+        return PurePath(self.source).name if self.is_plan else self.source
+
+    def ratio(self, measured: Ledger) -> float:
+        known = self.work_ratio
+        return model_work_ratio(measured, self.ledger) if known is None else known
+
+    def at_equal_work(self, measured: Ledger) -> Ledger:
+        """The expected ledger for the work of the measured one."""
+        return self.ledger.scale(self.ratio(measured))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

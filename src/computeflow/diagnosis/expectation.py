@@ -43,6 +43,8 @@ def derive(case: TraceCase) -> Expected:
             gpus_total=window.gpus_total,
         ),
         source=f"derived from the trace's shapes: {run.inferred.text}",
+        is_plan=False,
+        work_ratio=1.0,
         assumed=(
             *run.inferred.assumed,
             *changes,

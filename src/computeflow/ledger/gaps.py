@@ -41,7 +41,7 @@ def gaps(measured: Ledger, expected: Ledger, *, work_ratio: float | None = None)
     `work_ratio` is measured work over expected work. Left out, it is taken from `compute.model`;
     where a ledger does not know that, it must be given (as a ratio of steps or tokens).
     """
-    ratio = _work_ratio(measured, expected) if work_ratio is None else work_ratio
+    ratio = model_work_ratio(measured, expected) if work_ratio is None else work_ratio
     if not (math.isfinite(ratio) and ratio > 0):
         raise LedgerError(f"a work ratio of {ratio:g}: must be above zero")
     lines = []
@@ -56,7 +56,8 @@ def gaps(measured: Ledger, expected: Ledger, *, work_ratio: float | None = None)
     return lines
 
 
-def _work_ratio(measured: Ledger, expected: Ledger) -> float:
+def model_work_ratio(measured: Ledger, expected: Ledger) -> float:
+    """Measured work over expected work, by the model's FLOPs."""
     for ledger, which in ((measured, "measured"), (expected, "expected")):
         if "compute.model" in ledger.unavailable or not ledger.booked("compute.model"):
             missing = ledger.unavailable.get("compute.model", "no entry on it")

@@ -65,6 +65,26 @@ class IntervalCurve:
     """How much longer the run is at Daly's interval than at the best, as a share; from the points."""
     replicas: int
 
+    @property
+    def flat_seconds(self) -> tuple[float, float]:
+        """The intervals around the best between which the run takes at most `TIE` longer than there, by
+        the logarithm of the interval between points.
+        """
+        costs = [point.pace_seconds for point in self.points]
+        logs = [math.log(point.at) for point in self.points]
+        most, lowest = min(costs) * (1 + TIE), costs.index(min(costs))
+        ends = []
+        for step, last in ((-1, 0), (1, len(costs) - 1)):
+            inside = lowest
+            while inside != last and costs[inside + step] <= most:
+                inside += step
+            log = logs[inside]
+            if inside != last:
+                part = (most - costs[inside]) / (costs[inside + step] - costs[inside])
+                log += part * (logs[inside + step] - log)
+            ends.append(math.exp(log))
+        return min(ends[0], self.best_seconds), max(ends[1], self.best_seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparesCurve:

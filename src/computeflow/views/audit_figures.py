@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -42,21 +41,24 @@ def audit_parts(
     before: AuditComparison | None = None,
 ) -> list[Part]:
     """`price` in $ per GPU-hour; `before`: the comparison with an earlier recording. Without a
-    `timeline` its figure is left out.
+    `timeline` its figure is left out. The figures are of the steps as they run, where that is known.
     """
-    ledger = traced.job.ledger
+    ledger, running = traced.job.ledger, diagnosis.as_it_runs
+    shown = ledger if running is None else running.ledger
     parts: list[Part] = [
         head_table(traced, diagnosis, price),
         finding_cards(diagnosis, ledger, price, traced.step_seconds),
-        flow_figure(ledger),
-        waterfall(ledger, diagnosis.expected.ledger if diagnosis.expected else None),
+        flow_figure(shown),
+        waterfall(shown, diagnosis.expected.at_equal_work(shown) if diagnosis.expected else None),
     ]
-    if diagnosis.as_it_runs is not None:
-        parts.append(_as_it_runs(ledger, diagnosis.as_it_runs.ledger))
+    at = "equal work"
+    if running is not None:
+        parts.append(_as_it_runs(ledger, running.ledger))
+        at += ", as recorded"
     if diagnosis.gaps:
-        parts.append(_gaps(diagnosis.gaps, "equal work", on_host=ledger.on_host))
+        parts.append(_gaps(diagnosis.gaps, at, on_host=ledger.on_host))
     if before is not None:
-        at = f"{before.at}, {PurePath(before.source).name}"
+        at = f"{before.at}, {before.name}"
         parts.append(_gaps(before.lines, at, on_host=ledger.on_host))
     if len(traced.job.ranks) > 1:
         parts.append(ranks_figure(traced.job.ranks))
@@ -66,9 +68,11 @@ def audit_parts(
 
 
 def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
-    """Missing signals are listed at the end of the report, not under this figure."""
+    """`expected` is for the same work. Missing signals are listed at the end of the report, not under
+    this figure.
+    """
     if expected is not None:
-        expected = replace(expected, window=Window(label="the expectation"))
+        expected = replace(expected, window=Window(label="the expectation for the same work"))
     figure = ledger_figure(measured, expected)
     layout = dict(figure.layout)
     if expected is not None:  # room for labels on a phone, where each half has a hand's breadth
@@ -141,7 +145,8 @@ def _step(traced: TracedJob, diagnosis: Diagnosis) -> str:
     if len(times) > 1:
         text += f", {format_seconds(min(times))} to {format_seconds(max(times))}"
     if diagnosis.expected is not None:
-        ratio = diagnosis.expected.ledger.gpu_seconds / traced.job.ledger.gpu_seconds
+        ledger = traced.job.ledger
+        ratio = diagnosis.expected.at_equal_work(ledger).gpu_seconds / ledger.gpu_seconds
         text += f"; expected {format_seconds(ratio * median(times))}"
     return text
 
@@ -204,7 +209,7 @@ def _expectation(measured: Ledger, diagnosis: Diagnosis) -> list[tuple[str, str]
         return [("none", diagnosis.expected_reason)] if diagnosis.expected_reason else []
     lacks = expected.ledger.unavailable
     return [
-        ("source", expected.source),
+        ("source", expected.name),
         *(("assumed", text) for text in expected.assumed),
         *(("lacks", f"{n}, {why}") for n, why in lacks.items() if n not in measured.unavailable),
     ]

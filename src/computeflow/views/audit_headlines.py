@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from computeflow.auditing.equal_work import GPU_SECONDS
@@ -31,6 +30,10 @@ _WHOSE = {
     "log": "this run's time",
     "metrics": "these GPUs' time",
 }
+
+
+_MANY = 2.0
+"""Times as much time from which a comparison is a factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,26 +173,45 @@ def _sound(parts: Sequence[_Part]) -> list[str]:
 
 
 def _compared(report: AuditReport, compared: AuditComparison) -> str:
-    measured = math.fsum(line.measured for line in compared.lines)
     expected = math.fsum(line.expected for line in compared.lines)
     if not expected:
         return ""
-    source = compared.source if compared.other is None else PurePath(compared.source).name
     if compared.at == GPU_SECONDS:
-        return f"Against {source}, only shares compare: neither steps nor tokens are known of both."
-    change = measured / expected - 1
-    more = "more" if change >= 0 else "less"
+        return (
+            f"Against {compared.name}, only shares compare: neither steps nor tokens are known of "
+            "both."
+        )
+    measured, how = _compared_seconds(report, compared)
     time = "time" if report.recordings.ledger.on_host else "GPU time"
+    if not compared.earlier and measured > _MANY * expected:
+        time = f"predicted {time}"
     return (
-        f"Against {source}, at {compared.at}, it takes {format_share(abs(change))} {more} {time}."
+        f"Against {compared.name}, at {compared.at}, it takes {_more_time(measured / expected)} "
+        f"{time}{how}."
     )
 
 
-def _mfu(report: AuditReport) -> list[str]:
-    """As it runs where the profiler slowed the step: it is what the user's own run has."""
+def _compared_seconds(report: AuditReport, compared: AuditComparison) -> tuple[float, str]:
+    """What was measured, as it runs: no prediction has a profiler. An earlier recording has one."""
     step = None if report.diagnosis is None else report.diagnosis.as_it_runs
-    if step is not None and step.ledger.mfu is not None and is_slowed(step):
-        return [f"MFU {format_share(step.ledger.mfu)} as it runs."]
+    if step is None or compared.earlier:
+        return math.fsum(line.measured for line in compared.lines), ""
+    return step.ledger.gpu_seconds, " as it runs" if is_slowed(step) else ""
+
+
+def _more_time(factor: float) -> str:
+    """`2.9 times the`, `58.3 % more`: a percentage above 100 is hard to read."""
+    if factor > _MANY:
+        return f"{factor:,.1f} times the"
+    return f"{format_share(abs(factor - 1))} {'more' if factor >= 1 else 'less'}"
+
+
+def _mfu(report: AuditReport) -> list[str]:
+    """As it runs where that is known: it is what the user's own run has."""
+    step = None if report.diagnosis is None else report.diagnosis.as_it_runs
+    if step is not None and step.ledger.mfu is not None:
+        how = " as it runs" if is_slowed(step) else ""
+        return [f"MFU {format_share(step.ledger.mfu)}{how}."]
     ledgers = report.recordings.ledgers
     mfu = ledgers[0].mfu if ledgers else None
     return [] if mfu is None else [f"MFU {format_share(mfu)}."]

@@ -53,7 +53,9 @@ def report_tables(report: AuditReport, *, details: bool) -> list[Table]:
 
 
 def _gaps(report: AuditReport, compared: AuditComparison) -> Table:
-    return gap_table(compared.lines, compared.at, on_host=report.recordings.ledger.on_host)
+    replayed = report.diagnosis is not None and report.diagnosis.as_it_runs is not None
+    at = f"{compared.at}, as recorded" if replayed and not compared.earlier else compared.at
+    return gap_table(compared.lines, at, on_host=report.recordings.ledger.on_host)
 
 
 def _trace_findings(diagnosis: Diagnosis, traces: TracedJob, price: GpuPrice | None) -> list[Table]:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from computeflow.ledger import ACCOUNTS, Gap, Ledger, RanksByAccount, RankSeconds
 from computeflow.views.figures import OWNERS
 
+LEAST_SHARE = 0.0005
+"""Share below which an account is shown as 0.0 %."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowBand:
@@ -34,8 +37,11 @@ def flow_bands(
     lines: Sequence[Gap] = (),
     ranks: RanksByAccount | None = None,
 ) -> tuple[FlowBand, ...]:
-    """Bands by owner, useful first; `lines` compare the ledger with what was expected."""
+    """Bands by owner, useful first; `lines` compare the ledger with what was expected. Accounts that
+    would be shown as 0.0 %, measured and expected, are `left_out_accounts`.
+    """
     booked = {name: seconds for name, seconds in ledger.accounts.items() if seconds > 0}
+    small = left_out_accounts(ledger, lines)
     expected = {name: line for line in lines if (name := _only_booked(line, booked))}
     joined = {
         name: line.accounts
@@ -61,8 +67,24 @@ def flow_bands(
             ranks_of=told,
         )
         for name in _in_order([*booked, *extra], booked)
+        if name not in small
         for told in (_told_by(name, ranks or {}),)
     )
+
+
+def left_out_accounts(ledger: Ledger, lines: Sequence[Gap] = ()) -> dict[str, float]:
+    """GPU-seconds of the accounts that are too small to be drawn."""
+    least = LEAST_SHARE * ledger.gpu_seconds
+    large = {name for line in lines if line.expected >= least for name in line.accounts}
+    booked = {name: seconds for name, seconds in ledger.accounts.items() if seconds > 0}
+    predicted = [
+        line.accounts[0] for line in lines if len(line.accounts) == 1 and line.expected > 0
+    ]
+    return {
+        name: booked.get(name, 0.0)
+        for name in dict.fromkeys([*booked, *predicted])
+        if booked.get(name, 0.0) < least and name not in large
+    }
 
 
 def _only_booked(line: Gap, booked: Mapping[str, float]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS, format_seconds, format_share, format_usd
+from computeflow.views.as_it_runs import between
 from computeflow.views.axes import log_axis
 from computeflow.views.figures import ACCENT, GREY, OWNERS, Data, Figure, base_layout, value_axis
 from computeflow.views.tables import Table, columns
@@ -98,8 +99,8 @@ def simulation_table(simulation: Simulation, usd_per_gpu_hour: float | None = No
     ]
     if usd_per_gpu_hour is not None:
         rows.insert(1, ("cost", _cost(simulation, usd_per_gpu_hour)))
-    if run.work_seconds is not None and run.work_seconds_range is not None:
-        low, high = (seconds.p50 * end / run.work_seconds for end in run.work_seconds_range)
+    if (ends := step_range_seconds(simulation)) is not None:
+        low, high = ends
         rows.insert(
             1,
             (
@@ -117,6 +118,23 @@ def simulation_table(simulation: Simulation, usd_per_gpu_hour: float | None = No
         columns=columns("quantity", "median (P10 to P90)", wrap="median (P10 to P90)"),
         rows=tuple(rows),
     )
+
+
+def step_range_seconds(simulation: Simulation) -> tuple[float, float] | None:
+    """The median run with the step at the ends of its predicted range; None where neither is known."""
+    run, middle = simulation.run, simulation.seconds.p50
+    if run.work_seconds is None or run.work_seconds_range is None:
+        return None
+    low, high = run.work_seconds_range
+    return middle * low / run.work_seconds, middle * high / run.work_seconds
+
+
+def step_range_sentence(simulation: Simulation) -> str:
+    """What failures do not vary; "" where it is not known."""
+    ends = step_range_seconds(simulation)
+    if ends is None:
+        return ""
+    return f"With the step at the ends of its predicted range: {between(*ends)}."
 
 
 def _range(spread: Spread) -> str:

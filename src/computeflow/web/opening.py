@@ -16,12 +16,14 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
 from computeflow.collection.outputs.snapshots import STATE_FILE
-from computeflow.errors import InputError
+from computeflow.errors import InputError, UnknownNameError
 from computeflow.web.reading_curves import ReadingCurves
 from computeflow.web.step_spans import StepSpans
 from computeflow.web.step_table import AttemptColumns
 
 Kind = Literal["recording", "store"]
+_NAMED = 8
+"""Runs of one name whose ids an error lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +52,16 @@ class RunLine:
     """When a run that is not over was last heard of, where that is long ago; None else."""
     gpus: int
     device: str
-    started: float
+    started: float | None
     """Unix time."""
     updated: float
+    """Unix time of the last sign of it; of a trace, its file's date."""
     step: int
     step_seconds: float | None
+    step_seconds_recorded: float | None = None
+    """While a profiler recorded it, where `step_seconds` and `mfu` are without one."""
+    basis: str = "whole recording"
+    """What `step_seconds` and `mfu` are of."""
     tokens_per_second: float | None
     mfu: float | None
     goodput: float | None
@@ -134,13 +141,19 @@ def open_directory(path: Path, options: AuditOptions) -> Opening:
 
 
 def find_run(opening: Opening, run: str | None) -> RunLine | None:
-    """The run of this id; without one, the one that was heard of last. None where there is none."""
+    """The run of this id, or the only one of this name; without either, the one that was heard of last.
+    None where there is none.
+    """
     lines = opening.runs()
     if run is None:
         return lines[0] if lines else None
-    found = [line for line in lines if line.id == run]
+    found = [line for line in lines if line.id == run] or [
+        line for line in lines if line.name == run
+    ]
     if not found:
-        from computeflow.errors import UnknownNameError
-
-        raise UnknownNameError("run", run, [line.id for line in lines])
+        names = [name for line in lines for name in (line.id, line.name)]
+        raise UnknownNameError("run", run, [*dict.fromkeys(names)])
+    if len(found) > 1:
+        several = ", ".join(line.id for line in found[:_NAMED])
+        raise InputError(f"{len(found):,} runs are called {run}: ask for one by its id ({several})")
     return found[0]

@@ -27,6 +27,9 @@ from computeflow.web.traced_spans import traced_spans
 
 _MAX_READ = 4
 """Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
+_AS_IT_RUNS = "as it runs, without the profiler"
+_UNIX_NANOSECONDS = 10**18
+"""September 2001: no machine has run for so long."""
 _ONE_ATTEMPT = 0
 """The number of the attempt of a trace."""
 _Row = tuple[RunRow | None, tuple[str, ...]]
@@ -169,22 +172,24 @@ class RecordingOpening:
         )
 
     def _traced_line(self, answer: AuditAnswer) -> RunLine:
-        ledgers = answer.report.recordings.ledgers
-        ledger = ledgers[0] if ledgers else None
-        traces = answer.report.traces
-        rank = traces.ranks[0] if traces is not None else None
+        report = answer.report
+        ledger = report.shown_ledger
+        rank = report.traces.ranks[0] if report.traces is not None else None
+        running = None if report.diagnosis is None else report.diagnosis.as_it_runs
+        times = rank.step_seconds if rank is not None else ()
+        step = float(np.median(times)) if times else None
         return RunLine(
             id=_id(self.path),
             name=self.path.name,
             state="recorded",
             gpus=ledger.gpus if ledger is not None else 0,
             device=rank.device if rank is not None else "",
-            started=self.path.stat().st_mtime,
+            started=None if rank is None else _start_of(rank.window_start),
             updated=self.path.stat().st_mtime,
             step=len(rank.steps) if rank is not None else 0,
-            step_seconds=float(np.median(rank.step_seconds))
-            if rank and rank.step_seconds
-            else None,
+            step_seconds=step if running is None else running.step_seconds,
+            step_seconds_recorded=None if running is None else running.step_seconds_recorded,
+            basis="whole recording" if running is None else _AS_IT_RUNS,
             tokens_per_second=None,
             mfu=None if ledger is None else ledger.mfu,
             goodput=None,
@@ -195,6 +200,11 @@ class RecordingOpening:
     def _usd(self, gpus: int) -> float | None:
         price = self._options.price
         return None if price is None else usd_per_hour(gpus, 1.0, price)
+
+
+def _start_of(nanoseconds: int) -> float | None:
+    """Unix time of a trace's first step; None where its clock is another one, such as since boot."""
+    return nanoseconds / 1e9 if nanoseconds > _UNIX_NANOSECONDS else None
 
 
 def _id(path: Path) -> str:

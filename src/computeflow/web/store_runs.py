@@ -133,6 +133,7 @@ class StoreOpening:
             updated=run.updated,
             step=run.step,
             step_seconds=run.step_seconds,
+            basis="last steps",
             tokens_per_second=run.tokens_per_second,
             mfu=run.mfu,
             goodput=run.goodput,

@@ -20,7 +20,7 @@ from typing import IO, Any
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import ComputeFlowError, OutputError, UnavailableError, UnknownNameError
 from computeflow.web.tasks import answer_task, prepare
-from computeflow.web.wrong_fields import WrongFieldError, field_of
+from computeflow.web.wrong_fields import WrongFieldError, field_of, form_text
 
 _MODULE = "computeflow.web.worker_process"
 _NICENESS = 5
@@ -139,7 +139,7 @@ def _answer(
     try:
         content = answer_task(task, parameters, progress)
     except ComputeFlowError as error:
-        return "e", json.dumps([status_of(error), str(error), field_of(error)]).encode()
+        return "e", json.dumps([status_of(error), form_text(str(error)), field_of(error)]).encode()
     return "a", json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -14,6 +14,23 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _KINDS = {"accelerator": "device", "model": "model", "precision": "precision"}
 _OPTIONS = {"global-batch": "batch", "seq-len": "sequence", "on": "device"}
 """Options of the command whose fields have another name on the page."""
+_LABELS = {
+    "global-batch": "batch",
+    "seq-len": "sequence length",
+    "on": "device type and number of devices",
+    "gpus": "number of devices",
+    "price": "price",
+    "tokens": "tokens",
+    "deadline": "deadline",
+    "precision": "precision",
+    "budget": "budget",
+    "interval": "checkpoint interval",
+    "spares": "spare nodes",
+    "failures": "failure rates",
+    "simulations": "number of simulations",
+    "sensitivity": "varied inputs",
+}
+"""Options that are fields of a form, as the form calls them."""
 _WORDS = {"seq_len": "sequence", "global_batch": "batch", "tokens": "tokens", "device's": "device"}
 _FIELDS = ("model", "device", "gpus", "precision", "tokens", "deadline", "budget", "price")
 _LIMITS = {
@@ -44,6 +61,12 @@ class WrongFieldError(RefusedError):
     def __init__(self, status: int, text: str, field: str = "") -> None:
         super().__init__(status, text)
         self.field = field
+
+
+def form_text(text: str) -> str:
+    """An error's text as a form says it: fields by their labels, not by options of the command."""
+    told = _OPTION.sub(lambda option: _LABELS.get(option[1], option[0]), text)
+    return told[:1].upper() + told[1:] if text.startswith("--") and told != text else told
 
 
 def field_of(error: ComputeFlowError) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from computeflow.answers.answer import Answer
 from computeflow.web.opening import Opening, RunLine
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
-from computeflow.web.pages.flow import RECORD, no_runs
+from computeflow.web.pages.flow import no_runs, record_command
 
 _TITLE = "Findings"
 _MAX_RUNS = 50
@@ -20,6 +20,8 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
     lines = opening.runs()
     if not lines:
         return no_runs(_TITLE, opening)
+    if run is not None and all(run != line.id for line in lines):
+        run = next((line.id for line in lines if line.name == run), run)
     top = opening.top()
     if top is not None:
         data = top.to_dict()
@@ -42,7 +44,8 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
 def _recorded(opening: Opening, ids: list[str]) -> Content:
     answers = {each: answer for each in ids if (answer := opening.audit(each)) is not None}
     if not answers:
-        return empty_content(_TITLE, "There is no recording of this run here.", [RECORD])
+        text = "There is no recording of this run here."
+        return empty_content(_TITLE, text, [record_command(opening)])
     findings: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     for name, answer in answers.items():

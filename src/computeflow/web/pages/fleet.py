@@ -15,7 +15,7 @@ from computeflow.views.fleet_maps import HEALTH, FleetMap, FleetRun, fleet_map
 from computeflow.views.recorded_fleets import recorded_map
 from computeflow.web.opening import Opening, find_run
 from computeflow.web.page_answers import SCHEMA, Content, Opened, empty_content
-from computeflow.web.pages.flow import COLLECT, RECORD, no_runs
+from computeflow.web.pages.flow import collect_command, no_runs, record_command
 
 _TITLE = "Fleet"
 _AGENT = "computeflow agent --collector http://127.0.0.1:8471"
@@ -36,8 +36,9 @@ def fleet_page(opening: Opened, topology: Cabling, run: str | None = None) -> Co
         return _recorded(opening, run)
     snapshot = top.snapshot
     if not snapshot.nodes and not snapshot.runs:
+        commands = [_AGENT, collect_command(opening), record_command(opening)]
         text = f"{opening.path} has no nodes yet. Start an agent on each node, or record a run:"
-        return empty_content(_TITLE, text, [_AGENT, COLLECT, RECORD])
+        return empty_content(_TITLE, text, commands)
     places = read_rank_places(
         opening.path, [each.run for each in snapshot.runs if each.state != "ended"]
     )
@@ -60,7 +61,7 @@ def _recorded(opening: Opening, run: str | None) -> Content:
         text = (
             f"{line.name} is a trace: it does not say which rank was on which node. Record a run:"
         )
-        return empty_content(_TITLE, text, [RECORD])
+        return empty_content(_TITLE, text, [record_command(opening)])
     shown = FleetRun(id=line.id, name=line.name, state=line.state, mfu=line.mfu)
     return _content(recorded_map(shown, ranks))
 

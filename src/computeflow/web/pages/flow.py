@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
 
@@ -11,11 +13,11 @@ from fastapi import Query
 from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
 from computeflow.collection.online.live_values import LiveRun
-from computeflow.errors import LedgerError, UnknownNameError
+from computeflow.errors import UnknownNameError
 from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
-from computeflow.views.flow_bands import flow_bands
+from computeflow.views.flow_bands import flow_bands, left_out_accounts
 from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
 
@@ -29,8 +31,7 @@ AskedPart = Annotated[
     ),
 ]
 _NO_FLOPS = {"compute.model": "the model's FLOPs"}
-RECORD = "computeflow record -- torchrun --nproc-per-node 8 train.py"
-COLLECT = "computeflow collect --store store --follow runs"
+_TRAIN = "torchrun --nproc-per-node 8 train.py"
 
 
 def flow_page(opening: Opened, run: str | None = None, window: AskedPart = None) -> Content:
@@ -42,23 +43,23 @@ def flow_page(opening: Opened, run: str | None = None, window: AskedPart = None)
         return _live_flow(opening, line, window)
     answer = opening.audit(line.id)
     assert answer is not None
-    ledgers = answer.report.recordings.ledgers
-    if not ledgers:
+    ledger = answer.report.shown_ledger
+    if ledger is None:
         reasons = answer.to_dict()["ledger_reason"]
         text = f"{line.name} has no ledger: {reasons}"
-        return empty_content(_TITLE, text, [RECORD], **_which(opening, line))
-    ledger, basis = _ledger(answer)
+        return empty_content(_TITLE, text, [record_command(opening)], **_which(opening, line))
     lines, source = _expected(answer, ledger)
     return page_content(
         _TITLE,
         answer,
         **_which(opening, line),
-        basis=basis,
+        basis=ledger.window.label,
         window="whole",
         gpus=ledger.gpus,
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
         bands=codec.encode(flow_bands(ledger, lines, _ranks(answer))),
+        **_left_out(ledger, lines),
         ranks_in="",
         lines=codec.encode(lines),
         expected_from=source,
@@ -71,34 +72,42 @@ def no_runs(title: str, opening: Opening) -> Content:
     """The empty state of every page that is about runs."""
     if opening.kind == "store":
         text = f"{opening.path} has no runs yet. Record one in a folder that its collector follows:"
-        return empty_content(title, text, [COLLECT, RECORD])
-    return empty_content(title, f"{opening.path} has no recordings. Record a run:", [RECORD])
+        return empty_content(title, text, [collect_command(opening), record_command(opening)])
+    text = f"{opening.path} has no recordings. Record a run:"
+    return empty_content(title, text, [record_command(opening)])
+
+
+def record_command(opening: Opening) -> str:
+    """Records a run that is on the page then: in its folder, or in the one that its store follows."""
+    folder = Path("runs") if opening.kind == "store" else opening.path.resolve()
+    folder = folder.parent if folder.is_file() else folder
+    number = next(n for n in count(1) if not (folder / f"run-{n}").exists())
+    return f"computeflow record --out {quote(str(folder / f'run-{number}'))} -- {_TRAIN}"
+
+
+def collect_command(opening: Opening) -> str:
+    return f"computeflow collect --store {quote(str(opening.path.resolve()))} --follow runs"
 
 
 def _which(opening: Opening, line: RunLine) -> Content:
     return {"run": codec.encode(line), "runs": codec.encode(opening.runs())}
 
 
-def _ledger(answer: AuditAnswer) -> tuple[Ledger, str]:
-    """The ledger that is shown, and what it is of: the step as it runs, where that is known."""
-    report = answer.report
-    recorded = report.recordings.ledgers[0]
-    if report.diagnosis is not None and report.diagnosis.as_it_runs is not None:
-        return report.diagnosis.as_it_runs.ledger, f"{recorded.window.label}, without the profiler"
-    return recorded, recorded.window.label
+def _left_out(ledger: Ledger, lines: Sequence[Gap]) -> Content:
+    """Accounts that are too small to be drawn, and what they have together."""
+    small = left_out_accounts(ledger, lines)
+    return {"left_out_accounts": [*small], "left_out_gpu_seconds": sum(small.values())}
 
 
 def _expected(answer: AuditAnswer, ledger: Ledger) -> tuple[Sequence[Gap], str]:
     """Lines against what was expected for the same work, and where that is from."""
     report = answer.report
     found = report.diagnosis
-    if report.compared is not None:
-        return report.compared.lines, report.compared.source
     if found is not None and found.expected is not None:
-        try:
-            return gaps(ledger, found.expected.ledger), found.expected.source
-        except LedgerError:
-            return found.gaps, found.expected.source
+        expected = found.expected.at_equal_work(ledger)
+        return gaps(ledger, expected, work_ratio=1.0), found.expected.name
+    if report.compared is not None:
+        return report.compared.lines, report.compared.name
     facts = [each.facts for each in report.recordings.observed]
     runs = [each for each in facts if isinstance(each, RecordedRun)]
     if runs and runs[0].planned is not None and (kept := runs[0].steps - runs[0].redone_steps):
@@ -161,6 +170,7 @@ def _live_flow(opening: Opening, line: RunLine, asked: Part | None) -> Content:
         wall_seconds=ledger.wall_seconds,
         on_host=ledger.on_host,
         bands=codec.encode(flow_bands(ledger, lines, run.ranks_by_account)),
+        **_left_out(ledger, lines),
         ranks_in=_ranks_in(run),
         lines=codec.encode(lines),
         expected_from="" if run.planned is None else run.planned.source,

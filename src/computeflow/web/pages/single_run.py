@@ -52,6 +52,7 @@ def run_page(
         waits_missing="" if steps is None else steps.waits_missing,
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
+        steps_basis="" if line.step_seconds_recorded is None else "as recorded, with the profiler",
         steps_missing="" if steps is not None else "no steps yet",
     )
 
@@ -86,10 +87,9 @@ def _ideal_step_seconds(answer: Answer | None, line: RunLine) -> float | None:
         if line.mfu is None or line.step_seconds is None:
             return None
         return line.mfu * line.step_seconds
-    ledgers = answer.report.recordings.ledgers
-    if not ledgers or ledgers[0].mfu is None or not line.step:
+    ledger: Ledger | None = answer.report.shown_ledger
+    if ledger is None or ledger.mfu is None or not line.step:
         return None
-    ledger: Ledger = ledgers[0]
     return ledger.booked("compute.model") / ledger.gpus / line.step
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 from computeflow.answers.plans import PlanAnswer, plan
 from computeflow.answers.simulations import simulate
 from computeflow.views.plans import layout_text
+from computeflow.views.simulations import step_range_seconds, step_range_sentence
 from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
 from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
@@ -64,9 +65,13 @@ def simulate_content(
         best=True,
         timeline=True,
     )
+    curve = answer.interval
     return page_content(
         "Simulate",
         answer,
+        headline=f"{answer.headline} {step_range_sentence(answer.simulation)}".strip(),
+        seconds_with_step_range=step_range_seconds(answer.simulation),
+        interval_range_seconds=None if curve is None else curve.flat_seconds,
         layout=layout_text(planned.best.layout),
         parts=parts_data(answer.parts()),
         command=_command(job, layout_options(layout)),

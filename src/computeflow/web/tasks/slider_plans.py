@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from computeflow.answers.plans import FrontAnswer, PlanAnswer, plan
+from computeflow.cluster import find_cluster
+from computeflow.errors import InputError
 from computeflow.planning.exports.config_formats import Setup
 from computeflow.planning.exports.config_writer import export
 from computeflow.views.figures import comparison_figure, ledger_figure, memory_figure
@@ -14,6 +17,7 @@ from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
 from computeflow.web.tasks import MAX_GPUS
 from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
+from computeflow.web.wrong_fields import form_text
 
 _FRONT = 8
 """The front goes from an eighth of the GPUs to eight times as many."""
@@ -70,18 +74,50 @@ def plan_content(
 
 
 def front_content(*, progress: Callable[[str], None], **sliders: Unpack[Sliders]) -> dict[str, Any]:
-    """Best plans on fewer and on more GPUs."""
+    """Best plans on fewer and on more GPUs; `left_out` are numbers that cannot be planned, and why."""
     from computeflow.views.gpu_fronts import front_figure
 
-    gpus = sliders["gpus"]
+    title, gpus = "Plan by number of GPUs", sliders["gpus"]
     first = gpus
     while first % 2 == 0 and first * _FRONT > gpus:
         first //= 2
-    last = min(gpus * _FRONT, MAX_GPUS)
-    answer = plan(**_keywords({**sliders, "deadline": None}), gpus=(first, last), quick=True)
+    joined, beyond, why = _joined(sliders["device"], gpus)
+    asked = _keywords({**sliders, "deadline": None, "gpus": joined})
+    try:
+        answer = plan(**asked, gpus=(first, joined), quick=True)
+    except InputError as error:  # no number of GPUs will do: the plan itself says more
+        return page_content(title, None, parts=[], left_out=beyond, note=form_text(f"{error}."))
     assert isinstance(answer, FrontAnswer)
+    note = f"Left out: {', '.join(f'{size:,}' for size in beyond)} devices ({why})." if why else ""
+    if answer.infeasible:
+        listed = " or ".join(f"{size:,}" for size in answer.infeasible)
+        note = (
+            f"{note} Nothing fits on {listed} {'device' if listed == '1' else 'devices'}.".strip()
+        )
     figure = front_figure(answer.rows, answer.infeasible)
-    return page_content("Plan by number of GPUs", answer, parts=parts_data([figure]))
+    figure = replace(figure, summary=f"{figure.summary} {note}".strip())
+    left_out = [*answer.infeasible, *beyond]
+    return page_content(title, answer, parts=parts_data([figure]), left_out=left_out, note=note)
+
+
+def _joined(device: str, gpus: int) -> tuple[int, list[int], str]:
+    """The most GPUs up to eight times as many that the catalog can join, the numbers beyond, and why.
+
+    The front is of a cluster of that size: nodes that are one alone have no network to resize.
+    """
+    sizes = [gpus]
+    while sizes[-1] * 2 <= min(gpus * _FRONT, MAX_GPUS):
+        sizes.append(sizes[-1] * 2)
+    beyond: list[int] = []
+    why = ""
+    while len(sizes) > 1:
+        try:
+            find_cluster(f"{device}:{sizes[-1]}", shared_catalog())
+            break
+        except InputError as error:
+            beyond.insert(0, sizes.pop())
+            why = form_text(str(error).partition(":")[0])
+    return sizes[-1], beyond, why
 
 
 def files_content(
