@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { lines } from "./charts.js";
-import { el, section, unbroken } from "./dom.js";
+import { el, section, unbroken, words } from "./dom.js";
 import { number, plural, share, si, whole } from "./format.js";
 
 const AGAIN_MS = 10_000;  // agents read every few seconds
@@ -63,7 +63,7 @@ function energyText({ energy, of, count }, run) {
 
 function filled({ readings, readings_missing: missing }, run) {
   const shown = readings?.meters ?? [], energy = readings ? energyText(readings, run) : null;
-  const note = missing ? el("p", { class: "quiet small" }, missing) : null;
+  const note = missing ? el("p", { class: "quiet small" }, words(missing)) : null;
   if (!shown.length) return [note];
   const many = readings.count > 1 ? `mean over ${whole(readings.count)} ${readings.of}s` : "mean";
   const [curves, points] = [shown.filter(meter => known(meter.mean).length >= FEW), shown.filter(meter => known(meter.mean).length < FEW)];
