@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib.resources import files
 from typing import Annotated, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
@@ -18,7 +19,8 @@ from fastapi.staticfiles import StaticFiles
 from computeflow import __version__
 from computeflow.cluster.topology import Topology
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.errors import ComputeFlowError, UnknownNameError
+from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
+from computeflow.files.names import shown_whole
 from computeflow.units import DAY_SECONDS
 from computeflow.web.acting import add_acting
 from computeflow.web.computing import add_computing
@@ -38,6 +40,8 @@ from computeflow.web.wrong_fields import WrongFieldError, field_of
 
 _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
+_QUERY = "%!$&'()*+,;=:@/?[]-._~"
+"""Characters of a query that stay: it is quoted already, but for what a browser may leave."""
 _DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
 _CONTENT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -85,7 +89,7 @@ class PageServer:
             "path": unquote(path),
             "raw_path": None,
             "root_path": "",
-            "query_string": query.encode("latin-1", "replace"),
+            "query_string": quote(query, safe=_QUERY).encode(),
             "headers": [],
             "state": {"viewer": Viewer(role="reader", name="reader")},
         }
@@ -116,6 +120,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
+    application.add_exception_handler(RequestValidationError, _say_wrong_fields)
     for page in PAGES:
         _add_page(application, page)
     application.add_api_route("/", _start, include_in_schema=False)
@@ -149,11 +154,13 @@ def _add_page(application: FastAPI, page: Page) -> None:
 def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
     """The function with its content as bytes, made once for each address until the source changes.
 
-    One that answers for itself (of the workbench, which remembers) is taken as it is.
+    One that answers for itself (of the workbench, which remembers) is taken as it is. Those that do not
+    ask the source, as the catalog, never change while the server runs, whatever becomes of it.
     """
     signature = inspect.signature(function, eval_str=True)
     if signature.return_annotation is Response:
         return function
+    follows = "opening" in signature.parameters
     asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 
     @wraps(function)
@@ -161,7 +168,8 @@ def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
         opening: Opening = asked.app.state.opening
         made: Remembered = asked.app.state.made
         key = (asked.url.path, asked.url.query)
-        body = made.get(key, opening.revision(), lambda: _encoded(function(**parameters)))
+        revision = opening.revision() if follows else None
+        body = made.get(key, revision, lambda: _encoded(function(**parameters)))
         tag = {"etag": f'"{tag_of(body)}"'}
         return Response(body, media_type="application/json", headers=tag)
 
@@ -188,7 +196,7 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
         "name": viewer.name,
         "operators": bool(keeper.operators),
         "kind": opening.kind,
-        "source": str(opening.path),
+        "source": shown_whole(str(opening.path)),
         "version": __version__,
         "pages": [
             {
@@ -212,6 +220,8 @@ def _events(
     """Server-sent events: the content of each address whenever it changes."""
     events: Broadcaster = request.app.state.events
     wrong = [address for address in of if not is_page(address.partition("?")[0])]
+    if any(not address.isprintable() for address in of):
+        raise InputError("an address with characters that cannot be printed")
     if wrong:
         raise UnknownNameError("page", wrong[0], [page.address for page in PAGES])
     return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
@@ -230,14 +240,31 @@ def _plotly_marks() -> Response:
 
 def _say_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ComputeFlowError)
-    return JSONResponse({"error": str(error), "field": field_of(error)}, status_of(error))
+    return _plain_json(
+        {"error": shown_whole(str(error)), "field": field_of(error)}, status_of(error)
+    )
 
 
 def _say_refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     wait = error.retry_seconds
-    return JSONResponse(
-        {"error": error.text, "field": error.field if isinstance(error, WrongFieldError) else ""},
+    return _plain_json(
+        {
+            "error": shown_whole(error.text),
+            "field": error.field if isinstance(error, WrongFieldError) else "",
+        },
         error.status,
         headers={} if wait is None else {"retry-after": str(max(round(wait), 1))},
     )
+
+
+def _say_wrong_fields(_: Request, error: Exception) -> Response:
+    """Where, what and of which kind; what was sent is not given back: JSON cannot hold all of it."""
+    assert isinstance(error, RequestValidationError)
+    kept = [{name: each[name] for name in ("loc", "msg", "type")} for each in error.errors()]
+    return _plain_json({"detail": kept}, 422)
+
+
+def _plain_json(content: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """In ASCII: names of files may have characters that no encoding takes."""
+    return Response(json.dumps(content), status, headers, media_type="application/json")

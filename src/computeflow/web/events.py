@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 from dataclasses import dataclass, field
 
 from computeflow.collection.collector.clients import RefusedError
+from computeflow.files.names import shown
 
 LOOK_SECONDS = 1.0
 MAX_VIEWERS = 2_000
@@ -25,6 +26,7 @@ _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first
 answer at once, which takes longer than the next ones."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
+_SHOWN = 200
 _LOG = logging.getLogger("computeflow.web")
 
 
@@ -159,7 +161,7 @@ class Broadcaster:
         text = repr(error)
         if self._faults.get(address) != text:
             self._faults[address] = text
-            _LOG.warning("%s could not be shown: %s", address, text[:300])
+            _LOG.warning("%s could not be shown: %s", shown(address, _SHOWN), text[:300])
 
     async def _look(self, address: str, topic: _Topic, revision: Hashable) -> None:
         began = time.monotonic()

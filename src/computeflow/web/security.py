@@ -16,7 +16,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal
 
 from computeflow.collection.collector.clients import Clients, RefusedError
@@ -143,13 +142,13 @@ class Doorkeeper:
             raise RefusedError(413, f"more than {MAX_BODY_BYTES:,} bytes")
 
     def _by_cookie(self, headers: Headers, now: float) -> Viewer | None:
-        try:
-            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-        except CookieError:
-            return None
-        morsel = cookies.get(self.cookie)
-        viewer, until = self._sessions.get(morsel.value if morsel else "", (None, 0.0))
-        return viewer if now < until else None
+        """Cookies are those of a host: other servers on it send theirs, odd ones and of our name."""
+        for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+            name, _, value = part.partition("=")
+            known = self._sessions.get(value.strip().strip('"'))
+            if name.strip() == self.cookie and known is not None and now < known[1]:
+                return known[0]
+        return None
 
     def _by_token(self, headers: Headers) -> Viewer | None:
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
