@@ -6,16 +6,32 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from computeflow.collection.collector.clients import RefusedError
+from computeflow.collection.collector.http_server import bind
+from computeflow.collection.collector.listening import Listening, read_named_tokens
+from computeflow.errors import InputError
+from computeflow.web import serve
 from computeflow.web.application import PageServer
+from computeflow.web.events import (
+    MAX_SESSION_ADDRESSES,
+    MAX_SESSION_STREAMS,
+    MAX_TOPICS,
+    Broadcaster,
+)
 from computeflow.web.opening import AuditOptions, open_directory
+from computeflow.web.page_list import live_address
+from computeflow.web.security import Viewer
 from computeflow.web.workbench import Workbench
-from page_client import ACTING, RUNS, Unasked, doorkeeper, page_client
+from computeflow.web.worker_process import WorkerProcess
+from page_client import ACTING, READER, RUNS, Unasked, doorkeeper, page_client
 
 ODD = os.fsdecode(b"bad\xff\xfename")
 
@@ -137,3 +153,143 @@ def test_a_query_with_letters_of_all_languages_is_live() -> None:
         body = asyncio.run(server._fetch(address))
         assert body is not None and json.loads(body)
     server.close()
+
+
+# Tokens and sessions
+
+
+def test_who_guesses_tokens_keeps_nobody_out() -> None:
+    keeper = doorkeeper()
+    codes = set()
+    for _ in range(100):
+        try:
+            keeper.open_session("guess", "10.0.0.1", 0.0)
+        except RefusedError as error:
+            codes.add(error.status)
+    assert codes == {403, 429}
+    assert keeper.open_session(READER, "10.0.0.1", 0.0)
+
+
+def test_a_stream_ends_with_its_session() -> None:
+    async def story() -> int:
+        keeper, revision = doorkeeper(), 0
+        cookie = keeper.open_session(READER, "", 0.0).encode()
+        viewer = keeper.viewer({b"cookie": b"computeflow-1=" + cookie}, "", 0.0)
+
+        async def fetch(_: str) -> bytes:
+            return str(revision).encode()
+
+        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        goes_on = partial(keeper.knows, viewer, 1.0)
+        stream = events.stream(["/runs"], [], viewer.session, goes_on)
+        assert (await anext(stream)).startswith(b"retry") and b"/runs" in await anext(stream)
+        keeper.close_session(viewer)
+        revision = 1
+        rest = [part async for part in stream]
+        assert keeper.knows(Viewer(role="reader", name="reader"), 1e9)
+        events.close()
+        return len(rest) + events.viewers
+
+    assert asyncio.run(story()) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"ada 0123456789abcdef\nbob 0123456789abcdef\n", "one token of two names"),
+        (b"0123456789abcdef\n", "NAME TOKEN"),
+        (b"ada 0123456789abcdef\n" + b"# note\n" * 10_000, "more than 65,536 bytes"),
+        (b"\x1b[31mada 0123456789abcdef\n", "can be printed"),
+        (b"ada t\xc3\xb6ken-t\xc3\xb6ken-t\xc3\xb6ken\n", "ASCII"),
+        (b"ada short\n", "less than 16"),
+    ],
+)
+def test_a_file_of_operators_that_leaves_doubt_is_refused(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    path = tmp_path / "operators"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(InputError, match=says):
+        read_named_tokens(path, "--operator-token-file")
+
+
+def test_operators_are_read_from_a_private_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "operators"
+    path.write_text("# who\nada  lovelace\t0123456789abcdef\n")
+    for mode in (0o644, 0o640, 0o620, 0o604):
+        path.chmod(mode)
+        with pytest.raises(InputError, match="chmod 600"):
+            read_named_tokens(path, "--operator-token-file")
+    path.chmod(0o600)
+    assert read_named_tokens(path, "-") == {b"0123456789abcdef": "ada  lovelace"}
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for other in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(InputError, match=r"not a file|directory"):
+            read_named_tokens(other, "--operator-token-file")
+    if os.geteuid() == 0:
+        os.chown(path, 12_345, 12_345)
+        with pytest.raises(InputError, match="another user"):
+            read_named_tokens(path, "--operator-token-file")
+
+
+@pytest.mark.parametrize("host", ["." + "a" * 64, "ä" * 100, "\udcff"])
+def test_a_host_that_is_no_name_is_refused(host: str) -> None:
+    with pytest.raises(InputError, match=r"no name of a host|not known"):
+        bind(Listening(listen=f"{host}:0", behind_proxy=True))
+
+
+def test_an_encrypted_key_is_refused_and_nothing_is_asked_on_the_terminal(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert", tmp_path / "key"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-passout", "pass:secret", "-subj", "/CN=a",
+         "-keyout", str(key), "-out", str(cert)], capture_output=True, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("no openssl")
+    with pytest.raises(InputError, match="encrypted"):
+        serve(RUNS, listen="127.0.0.1:0", cert=cert, key=key, seconds=0.1)
+
+
+# Many streams, and workers
+
+
+def test_one_reader_cannot_take_all_streams() -> None:
+    async def fetch(_: str) -> bytes:
+        return b"{}"
+
+    async def story(each: int, most: int, session: str) -> int:
+        events = Broadcaster(fetch, lambda: 0)
+        taken = 0
+        with pytest.raises(RefusedError):
+            for taken in range(1_000):
+                addresses = [f"/runs/{taken}-{number}" for number in range(each)]
+                await anext(events.stream(addresses, [], session))
+        await anext(events.stream(["/runs/0-0"], [], "another"))
+        events.close()
+        assert taken == most
+        return taken
+
+    asyncio.run(story(1, MAX_SESSION_STREAMS, "mine"))
+    asyncio.run(story(8, MAX_SESSION_ADDRESSES // 8, "mine"))
+    asyncio.run(story(8, MAX_TOPICS // 8, ""))
+
+
+@pytest.mark.parametrize("address", ["/catalog", "/plan", "/accuracy", "/", "/session", "/runs\n"])
+def test_what_never_changes_cannot_be_subscribed_to(address: str) -> None:
+    assert page_client(RUNS).get("/events", params={"of": address}).status_code in (400, 404)
+
+
+def test_addresses_of_one_page_are_one_topic() -> None:
+    assert live_address("/runs?x=1") == live_address("/runs?opening=2&y") == "/runs"
+    assert live_address("/runs/a%20b?x=1&of=own") == live_address("/runs/a b?of=own&of=own")
+    assert live_address("/flow?window=last&run=r") == "/flow?run=r&window=last"
+    assert live_address("/fleet?topology=x&run=ä") == "/fleet?run=%C3%A4"
+
+
+def test_a_worker_is_in_a_group_of_its_own() -> None:
+    """Ctrl-C at a terminal is sent to the group of the server: no worker prints a traceback."""
+    worker = WorkerProcess(1.0)
+    worker.start()
+    assert worker._process is not None and os.getpgid(worker._process.pid) == worker._process.pid
+    worker.close()

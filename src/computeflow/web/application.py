@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib.resources import files
@@ -19,7 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from computeflow import __version__
 from computeflow.cluster.topology import Topology
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
+from computeflow.errors import ComputeFlowError
 from computeflow.files.names import shown_whole
 from computeflow.units import DAY_SECONDS
 from computeflow.web.acting import add_acting
@@ -28,7 +29,7 @@ from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
 from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
-from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.page_list import PAGES, Page, is_page, live_address
 from computeflow.web.pages.single_run import run_readings
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
@@ -212,19 +213,22 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
     }
 
 
-def _events(
+async def _events(
     request: Request,
+    viewer: Asking,
     of: Annotated[list[str], Query(min_length=1, max_length=MAX_ADDRESSES)],
     known: Annotated[list[str], Query(max_length=MAX_ADDRESSES)] = [],  # noqa: B006
 ) -> Response:
     """Server-sent events: the content of each address whenever it changes."""
     events: Broadcaster = request.app.state.events
-    wrong = [address for address in of if not is_page(address.partition("?")[0])]
-    if any(not address.isprintable() for address in of):
-        raise InputError("an address with characters that cannot be printed")
-    if wrong:
-        raise UnknownNameError("page", wrong[0], [page.address for page in PAGES])
-    return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
+    keeper: Doorkeeper = request.app.state.doorkeeper
+    parts = events.stream(
+        [*map(live_address, of)],
+        known,
+        viewer.session,
+        lambda: keeper.knows(viewer, time.monotonic()),
+    )
+    return StreamingResponse(parts, media_type="text/event-stream")
 
 
 def _plotly(request: Request) -> Response:

@@ -74,11 +74,13 @@ class Doorkeeper:
     _sessions: OrderedDict[str, tuple[Viewer, float]] = field(default_factory=OrderedDict)
     _known: Clients = field(init=False)
     _unknown: Clients = field(init=False)
+    _opened: Clients = field(init=False)
 
     def __post_init__(self) -> None:
         fast = ClientLimits(batches_per_second=self.requests_per_second)
         slow = ClientLimits(batches_per_second=_UNKNOWN_PER_SECOND)
         self._known, self._unknown = Clients((), fast, "requests"), Clients((), slow, "requests")
+        self._opened = Clients((), slow, "sessions")
 
     def check_host(self, headers: Headers) -> None:
         """Refuse a name that is not ours: a foreign page that made its name point to us sends it."""
@@ -105,17 +107,26 @@ class Doorkeeper:
         return found
 
     def open_session(self, token: str, address: str, now: float) -> str:
-        """The value of a new session's cookie; 403 for a token that is not known."""
-        self._unknown.admit(-1, address, now)
+        """The value of a new session's cookie; 403 for a token that is not known.
+
+        Wrong tokens are counted apart: who guesses keeps nobody out who has one.
+        """
         viewer = self.look_up(token)
         if viewer is None:
+            self._unknown.admit(-1, address, now)
             raise RefusedError(403, "no such token")
+        self._opened.admit(-1, address, now)
         session = secrets.token_urlsafe(24)
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.popitem(last=False)
         known = Viewer(role=viewer.role, name=viewer.name, session=session)
         self._sessions[session] = (known, now + SESSION_SECONDS)
         return session
+
+    def knows(self, viewer: Viewer, now: float) -> bool:
+        """Whether a session goes on; a program's token does as long as the server."""
+        known = self._sessions.get(viewer.session)
+        return not viewer.session or (known is not None and now < known[1])
 
     def close_session(self, viewer: Viewer) -> None:
         self._sessions.pop(viewer.session, None)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 from computeflow.collection.collector.listening import Listening
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.names import shown
 
 _KEEP_ALIVE_SECONDS = 75
 _SHUTDOWN_SECONDS = 10
@@ -40,6 +42,9 @@ def bind(options: Listening) -> socket.socket:
     except OSError as error:
         bound.close()
         raise InputError(f"--listen {options.listen}: {error.strerror or error}") from None
+    except (ValueError, TypeError):  # half a character, or a label that is too long
+        bound.close()
+        raise InputError(f"--listen {shown(options.listen)}: no name of a host") from None
     return bound
 
 
@@ -116,11 +121,26 @@ def _configured(application: Application, options: Listening) -> tuple[Any, Any]
         ssl_keyfile=options.key,
     )
     try:
+        _check_key(options)
         config.load()
     except OSError as error:
         raise InputError(f"--cert {options.cert} --key {options.key}: {error}") from None
     logging.getLogger("uvicorn.error").addFilter(_is_no_end)
     return uvicorn, config
+
+
+def _check_key(options: Listening) -> None:
+    """Refuse a key that is encrypted: its pass phrase would be asked for on the terminal."""
+
+    def refuse() -> str:
+        raise InputError(
+            f"--key {options.key}: it is encrypted: openssl pkey -in {options.key} -out NEW writes it "
+            "without its pass phrase (chmod 600 NEW)"
+        )
+
+    if options.cert is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.cert, options.key, password=refuse)
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:
