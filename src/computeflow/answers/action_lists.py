@@ -22,18 +22,29 @@ from computeflow.collection.store.state_database import StateDatabase
 from computeflow.views.action_tables import action_tables, actions_table, report_tables
 from computeflow.views.tables import Table
 
+_BUSY_SECONDS = 5.0
+"""A person waits: a collector writes for milliseconds."""
+_LISTED = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ActionsAnswer(Answer):
     store: str
     actions: tuple[ActionRecord, ...]
+    left_out: tuple[str, ...] = ()
+    """Why actions that cannot be read are not there."""
 
     def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.actions/1",
             "store": self.store,
             "actions": codec.encode(self.actions),
+            "left_out": list(self.left_out),
         }
+
+    @property
+    def headline(self) -> str:
+        return f"Left out: {'; '.join(self.left_out[:_LISTED])}" if self.left_out else ""
 
     def tables(self) -> list[Table]:
         return [actions_table(self.store, self.actions)]
@@ -88,7 +99,8 @@ def _gains(action: ActionRecord) -> tuple[float, float] | None:
 @contextmanager
 def _journal(store: File, *, read_only: bool = False) -> Iterator[ActionJournal]:
     read_store(Path(store))  # says what is wrong with it
-    state = StateDatabase(Path(store) / "state.sqlite", read_only=read_only)
+    path = Path(store) / "state.sqlite"
+    state = StateDatabase(path, read_only=read_only, busy_seconds=_BUSY_SECONDS)
     try:
         yield ActionJournal(state)
     finally:
@@ -99,7 +111,10 @@ def _journal(store: File, *, read_only: bool = False) -> Iterator[ActionJournal]
 def list_actions(*, store: File) -> ActionsAnswer:
     """All actions of a store's journal, the newest first."""
     with _journal(store, read_only=True) as journal:
-        return ActionsAnswer(store=str(store), actions=tuple(reversed(journal.all())))
+        actions, left_out = journal.readable()
+    return ActionsAnswer(
+        store=str(store), actions=tuple(reversed(actions)), left_out=tuple(left_out)
+    )
 
 
 @checked

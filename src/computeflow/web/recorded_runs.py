@@ -21,7 +21,7 @@ from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run_folders, read_run
 from computeflow.telemetry.trace_formats import read_rank
 from computeflow.telemetry.traces.job_ledgers import TracedJob
-from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_spans import StepSpans, recorded_spans
@@ -101,6 +101,9 @@ class RecordingOpening:
 
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
+
+    def left_out(self, *_: Table) -> list[str]:
+        return []
 
     def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""

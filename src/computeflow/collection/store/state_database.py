@@ -92,13 +92,16 @@ class JournalSummary:
 
 
 class StateDatabase:
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool = False, busy_seconds: float = _BUSY_SECONDS
+    ) -> None:
+        self._path = path
         name = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
         try:
             self._base = sqlite3.connect(
                 name,
                 uri=True,
-                timeout=_BUSY_SECONDS,
+                timeout=busy_seconds,
                 isolation_level=None,
                 check_same_thread=False,
             )
@@ -132,10 +135,19 @@ class StateDatabase:
         self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._base.execute("COMMIT")
         except BaseException:
-            self._base.execute("ROLLBACK")
+            if self._base.in_transaction:  # SQLite has ended it itself where the disk is full
+                self._base.execute("ROLLBACK")
             raise
-        self._base.execute("COMMIT")
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """What SQLite says (a full disk, a lock, a damaged table) as an error of the user's machine."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise OutputError(f"{self._path}: {error}") from None
 
     # How far ranks came
 

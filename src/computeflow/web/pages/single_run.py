@@ -53,6 +53,7 @@ def run_page(
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
         steps_missing="" if steps is not None else "no step is known yet",
+        left_out=opening.left_out("steps"),
     )
 
 
@@ -77,6 +78,7 @@ def run_readings(opening: Opened, run: str) -> Content:
         run=line.id,
         readings=None if curves is None else codec.encode(curves),
         readings_missing=_NO_READINGS if curves is None else curves.missing,
+        left_out=opening.left_out("readings"),
     )
 
 

@@ -55,6 +55,7 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
         attempts=[each.number for each in attempts] or [spans.attempt],
         first_step=spans.step if mine is None else mine.first,
         last_step=spans.step if mine is None else mine.last,
+        left_out=opening.left_out("steps", "spans", "leads"),
     )
 
 
