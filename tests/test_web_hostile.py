@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from fastapi.testclient import TestClient
 
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.collector.http_server import bind
@@ -87,6 +89,28 @@ def test_two_runs_of_one_name_by_a_link_are_two(tmp_path: Path) -> None:
     assert sorted(_ids(client)) == ["x", "y"]
     titles = {run: client.get(f"/runs/{run}").json()["title"] for run in "xy"}
     assert len({*titles.values()}) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a link of another user")
+def test_a_link_of_another_user_to_what_is_not_theirs_is_not_followed(tmp_path: Path) -> None:
+    """Who may write to the folder would else show its readers what only the server may read."""
+    _runs(tmp_path / "private", "x")
+    runs = _runs(tmp_path / "runs", "a", "b")
+    (runs / "mine").symlink_to(tmp_path / "private" / "x")
+    (runs / "theirs").symlink_to(tmp_path / "private" / "x")
+    (runs / "b" / "rank-00009.attempt-0.cfr").symlink_to(next((runs / "a").glob("*.cfr")))
+    for link in (runs / "theirs", runs / "b" / "rank-00009.attempt-0.cfr"):
+        os.chown(link, 12_345, 12_345, follow_symlinks=False)
+    client = page_client(runs)
+    assert sorted(_ids(client)) == ["a", "mine"]
+    said = client.get("/runs").json()["result"]["left_out"]
+    assert [note.split(":")[0] for note in said] == ["b", "theirs"]
+    assert client.get("/runs/theirs").status_code == 404
+    os.chown(tmp_path / "private" / "x", 12_345, 12_345)
+    (runs / "theirs").unlink()
+    (runs / "theirs").symlink_to(tmp_path / "private" / "x")
+    os.chown(runs / "theirs", 12_345, 12_345, follow_symlinks=False)
+    assert "theirs" in _ids(client)
 
 
 def test_a_first_run_that_is_damaged_is_left_out_and_said(tmp_path: Path) -> None:
@@ -293,3 +317,26 @@ def test_a_worker_is_in_a_group_of_its_own() -> None:
     worker.start()
     assert worker._process is not None and os.getpgid(worker._process.pid) == worker._process.pid
     worker.close()
+
+
+def test_who_waits_for_a_plan_holds_no_thread_for_long() -> None:
+    """A worker that starts takes seconds; the page asks again."""
+    began, end = threading.Event(), threading.Event()
+
+    class Slow(Unasked):
+        def run(self, *_: Any) -> bytes:
+            began.set()
+            end.wait(300)
+            return b"{}"
+
+    server = PageServer(open_directory(RUNS, AuditOptions()), doorkeeper(), Workbench(Slow))
+    client = TestClient(server.application, base_url="http://localhost")
+    headers = {"authorization": f"Bearer {READER}", "accept": "application/json"}
+    first = client.get("/plan?gpus=64", headers=headers)
+    assert first.status_code == 202 and {*first.json()["working"]} == {"progress", "seconds"}
+    assert began.wait(300)
+    end.set()
+    while (last := client.get("/plan?gpus=64", headers=headers)).status_code == 202:
+        pass
+    assert last.status_code == 200
+    server.close()

@@ -14,13 +14,14 @@ from computeflow.answers.inputs import open_catalog
 from computeflow.answers.run_histories import RunsAnswer, runs
 from computeflow.auditing.run_history import RunHistory, RunRow
 from computeflow.economics import GpuPrice, find_price, usd_per_hour
-from computeflow.errors import ComputeFlowError, UnknownNameError
+from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
 from computeflow.files.limits import FILES, RUN_BYTES
 from computeflow.files.names import shown_whole
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run_folders, read_run
 from computeflow.telemetry.trace_formats import read_rank
 from computeflow.telemetry.traces.job_ledgers import TracedJob
+from computeflow.web.foreign_links import foreign_link, link_stamp
 from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.remembered import Remembered
@@ -43,7 +44,7 @@ class RecordingOpening:
         self.path, self._options = path, options
         self._rows, self._audits = Remembered(FILES), Remembered()
         self._columns, self._tables = Remembered(_MAX_READ), Remembered(_MAX_READ)
-        self._drawn = Remembered()
+        self._drawn, self._links = Remembered(), Remembered(FILES)
 
     def revision(self) -> Hashable:
         folders = self._folders()
@@ -64,7 +65,7 @@ class RecordingOpening:
             return None
         rows = [self._row(folder) for folder in folders]
         found = sorted((row for row, _ in rows if row is not None), key=lambda row: -row.start)
-        left_out = tuple(note for _, notes in rows for note in notes)
+        left_out = (*(note for _, notes in rows for note in notes), *self._left_out())
         history = RunHistory(rows=tuple(found), against=None, left_out=left_out)
         return RunsAnswer(folder=str(self.path), history=history, price=self._price)
 
@@ -120,7 +121,15 @@ class RecordingOpening:
     def _folders(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        return list(find_run_folders(self.path))
+        return [folder for folder in find_run_folders(self.path) if not self._foreign(folder)]
+
+    def _foreign(self, path: Path) -> str:
+        return self._links.get(path, link_stamp(path), lambda: foreign_link(path))
+
+    def _left_out(self) -> list[str]:
+        """Runs that are not followed to."""
+        found = find_run_folders(self.path) if self.path.is_dir() else ()
+        return [why for folder in found if (why := self._foreign(folder))]
 
     def _find(self, run: str) -> Path:
         paths = {self._id(path): path for path in self._folders() or [self.path]}
@@ -140,6 +149,8 @@ class RecordingOpening:
         }
         if path.is_dir() and not any(path.iterdir()):
             return None
+        if why := self._foreign(path):
+            raise InputError(why)
         return self._audits.get(path, _revision(path), lambda: audit(path, **given))
 
     def _row(self, folder: Path) -> _Row:
