@@ -25,7 +25,7 @@ MAX_TOPICS = 256
 """Different addresses that are looked at: each is asked for whenever the source has changed."""
 MAX_SESSION_STREAMS = 32
 MAX_SESSION_ADDRESSES = 64
-"""Of all streams of one session: it must not take all the topics there are."""
+"""Streams of one session look at so many together: it must not take all the topics there are."""
 _BEAT_SECONDS = 15.0
 _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first

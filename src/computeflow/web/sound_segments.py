@@ -27,7 +27,7 @@ class SoundSegments:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._damaged: dict[str, tuple[_Stamp, str]] = {}
-        """Of each such file: its stamp when it was read, and what is wrong with it."""
+        """The stamp of such a file when it was read, and what is wrong with it."""
         self._lock = threading.Lock()
 
     def files(self, table: str) -> list[str]:
