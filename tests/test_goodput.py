@@ -39,7 +39,8 @@ def test_goodput_is_the_sum_of_the_bands_of_steps_that_are_shown(
         window=Window(label="run"),
     )
     shown = sum(band.share for band in flow_bands(ledger) if band.account not in NO_PROGRESS)
-    assert goodput_of(ledger.accounts) == pytest.approx(shown)
+    folded = 0.0005 * len(booked)  # accounts of less take no room in a flow
+    assert goodput_of(ledger.accounts) == pytest.approx(shown, abs=folded)
 
 
 @given(st.sampled_from(sorted(NO_PROGRESS)), st.floats(1e-3, 1e9))

@@ -144,25 +144,42 @@ class ActionJournal:
 
     def add(self, record: ActionRecord) -> ActionRecord:
         finding = record.findings[0] if record.findings else ""
-        number = self._state.add_action(
-            record.at, record.run, finding, record.kind, record.state, _text(record)
-        )
+        with self._state.explained():
+            number = self._state.add_action(
+                record.at, record.run, finding, record.kind, record.state, _text(record)
+            )
         return replace(record, id=number)
 
     def all(self, *states: ActionState) -> list[ActionRecord]:
         """Actions in these states, or all; the oldest first."""
-        return [_record(*row) for row in self._state.actions(states)]
+        return [_record(*row) for row in self._rows(*states)]
+
+    def readable(self) -> tuple[list[ActionRecord], list[str]]:
+        """All actions that can be read, and why others are left out."""
+        records, left_out = [], []
+        for row in self._rows():
+            try:
+                records.append(_record(*row))
+            except InputError as error:
+                left_out.append(str(error))
+        return records, left_out
+
+    def _rows(self, *states: ActionState) -> list[tuple[int, str, str]]:
+        with self._state.explained():
+            return self._state.actions(states)
 
     def get(self, number: int) -> ActionRecord:
-        for record in self.all():
-            if record.id == number:
-                return record
+        for row in self._rows():
+            if row[0] == number:
+                return _record(*row)
         raise InputError(f"action {number}: no such action")
 
     def save(self, record: ActionRecord, before: ActionState | None = None) -> ActionRecord:
         """Write a record that was `before` in another state, or still is in its own."""
         was = record.state if before is None else before
-        if not self._state.change_action(record.id, was, record.state, _text(record)):
+        with self._state.explained():
+            changed = self._state.change_action(record.id, was, record.state, _text(record))
+        if not changed:
             raise InputError(f"action {record.id}: it is no longer {was}")
         return record
 
@@ -183,5 +200,7 @@ def _text(record: ActionRecord) -> str:
 
 
 def _record(number: int, state: str, data: str) -> ActionRecord:
-    record = codec.decode(ActionRecord, json.loads(data), f"action {number}")
-    return replace(record, id=number, state=state)  # type: ignore[arg-type]
+    where = f"action {number}"
+    read = codec.from_json(data if isinstance(data, str | bytes) else "", where)
+    known = {"id": number, "state": state}
+    return codec.decode(ActionRecord, {**read, **known} if isinstance(read, dict) else read, where)

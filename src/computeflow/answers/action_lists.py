@@ -24,19 +24,29 @@ from computeflow.views.action_tables import action_tables, actions_table, report
 from computeflow.views.tables import Table
 
 T = TypeVar("T")
+_BUSY_SECONDS = 5.0
+"""A person waits: a collector writes for milliseconds."""
+_LISTED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ActionsAnswer(Answer):
     store: str
     actions: tuple[ActionRecord, ...]
+    left_out: tuple[str, ...] = ()
+    """Why actions that cannot be read are not there."""
 
     def _data(self) -> dict[str, Any]:
         return {
             "schema": "computeflow.actions/1",
             "store": self.store,
             "actions": codec.encode(self.actions),
+            "left_out": list(self.left_out),
         }
+
+    @property
+    def headline(self) -> str:
+        return f"Left out: {'; '.join(self.left_out[:_LISTED])}" if self.left_out else ""
 
     def tables(self) -> list[Table]:
         return [actions_table(self.store, self.actions)]
@@ -90,7 +100,7 @@ def _gains(action: ActionRecord) -> tuple[float, float] | None:
 
 @contextmanager
 def _journal(store: File) -> Iterator[ActionJournal]:
-    state = StateDatabase(_state_file(store))
+    state = StateDatabase(_state_file(store), busy_seconds=_BUSY_SECONDS)
     try:
         yield ActionJournal(state)
     finally:
@@ -111,8 +121,10 @@ def _state_file(store: File) -> Path:
 @checked
 def list_actions(*, store: File) -> ActionsAnswer:
     """All actions of a store's journal, the newest first."""
-    actions = _read_journal(store, lambda journal: journal.all())
-    return ActionsAnswer(store=str(store), actions=tuple(reversed(actions)))
+    actions, left_out = _read_journal(store, lambda journal: journal.readable())
+    return ActionsAnswer(
+        store=str(store), actions=tuple(reversed(actions)), left_out=tuple(left_out)
+    )
 
 
 @checked

@@ -64,6 +64,11 @@ def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
     return line if len(text) <= most else f"{line[:most]}..."
 
 
+def shown_whole(text: str) -> str:
+    """Text as one printable line, however long it is."""
+    return shown(text, len(text))
+
+
 def one_line(text: str, most: int = MESSAGE_CHARACTERS) -> str:
     """A whole message as one printable line; of a long one both ends: what it is about, what to do."""
     if len(text) > most:

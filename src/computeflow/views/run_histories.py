@@ -30,7 +30,7 @@ def runs_table(title: str, history: RunHistory, price: GpuPrice | None) -> Table
     heads = ["run", "start (UTC)", "ranks", "steps", "step", "MFU", "goodput", "again"]
     heads += ["against"] * compared + ["USD"] * priced
     notes = [
-        "goodput: kept steps at the median speed, over all GPU-seconds; again: restarts",
+        "goodput: share of all GPU-seconds in steps that were kept; again: restarts",
         *left_out_notes(history.left_out),
     ]
     if history.against is not None:

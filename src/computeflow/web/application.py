@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib.resources import files
 from typing import Annotated, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from fastapi import FastAPI, Query, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -20,7 +20,8 @@ from fastapi.staticfiles import StaticFiles
 from computeflow import __version__
 from computeflow.cluster.topology import Topology
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.errors import ComputeFlowError, UnknownNameError
+from computeflow.errors import ComputeFlowError
+from computeflow.files.names import shown_whole
 from computeflow.units import DAY_SECONDS
 from computeflow.web.acting import add_acting
 from computeflow.web.computing import add_computing
@@ -28,7 +29,7 @@ from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
 from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
 from computeflow.web.page_answers import Asking, Opened
-from computeflow.web.page_list import PAGES, Page, is_page
+from computeflow.web.page_list import PAGES, Page, is_page, live_address
 from computeflow.web.pages.single_run import run_readings
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
@@ -40,6 +41,8 @@ from computeflow.web.wrong_fields import WrongFieldError, field_of, limit_words
 
 _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
+_QUERY = "%!$&'()*+,;=:@/?[]-._~"
+"""Characters of a query that stay: it is quoted already, but for what a browser may leave."""
 _DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
 _CONTENT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -87,7 +90,7 @@ class PageServer:
             "path": unquote(path),
             "raw_path": None,
             "root_path": "",
-            "query_string": query.encode("latin-1", "replace"),
+            "query_string": quote(query, safe=_QUERY).encode(),
             "headers": [],
             "state": {"viewer": Viewer(role="reader", name="reader")},
         }
@@ -118,7 +121,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
-    application.add_exception_handler(RequestValidationError, _say_limits)
+    application.add_exception_handler(RequestValidationError, _say_wrong_fields)
     for page in PAGES:
         _add_page(application, page)
     application.add_api_route("/", _start, include_in_schema=False)
@@ -152,11 +155,13 @@ def _add_page(application: FastAPI, page: Page) -> None:
 def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
     """The function with its content as bytes, made once for each address until the source changes.
 
-    One that answers for itself (of the workbench, which remembers) is taken as it is.
+    One that answers for itself (of the workbench, which remembers) is taken as it is. Those that do not
+    ask the source, as the catalog, never change while the server runs, whatever becomes of it.
     """
     signature = inspect.signature(function, eval_str=True)
     if signature.return_annotation is Response:
         return function
+    follows = "opening" in signature.parameters
     asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 
     @wraps(function)
@@ -164,7 +169,8 @@ def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
         opening: Opening = asked.app.state.opening
         made: Remembered = asked.app.state.made
         key = (asked.url.path, asked.url.query)
-        body = made.get(key, opening.revision(), lambda: _encoded(function(**parameters)))
+        revision = opening.revision() if follows else None
+        body = made.get(key, revision, lambda: _encoded(function(**parameters)))
         tag = {"etag": f'"{tag_of(body)}"'}
         return Response(body, media_type="application/json", headers=tag)
 
@@ -191,7 +197,7 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
         "name": viewer.name,
         "operators": bool(keeper.operators),
         "kind": opening.kind,
-        "source": str(opening.path),
+        "source": shown_whole(str(opening.path)),
         "version": __version__,
         "pages": [
             {
@@ -207,17 +213,22 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
     }
 
 
-def _events(
+async def _events(
     request: Request,
+    viewer: Asking,
     of: Annotated[list[str], Query(min_length=1, max_length=MAX_ADDRESSES)],
     known: Annotated[list[str], Query(max_length=MAX_ADDRESSES)] = [],  # noqa: B006
 ) -> Response:
     """Server-sent events: the content of each address whenever it changes."""
     events: Broadcaster = request.app.state.events
-    wrong = [address for address in of if not is_page(address.partition("?")[0])]
-    if wrong:
-        raise UnknownNameError("page", wrong[0], [page.address for page in PAGES])
-    return StreamingResponse(events.stream(of, known), media_type="text/event-stream")
+    keeper: Doorkeeper = request.app.state.doorkeeper
+    parts = events.stream(
+        [*map(live_address, of)],
+        known,
+        viewer.session,
+        lambda: keeper.knows(viewer, time.monotonic()),
+    )
+    return StreamingResponse(parts, media_type="text/event-stream")
 
 
 def _plotly(request: Request) -> Response:
@@ -233,23 +244,37 @@ def _plotly_marks() -> Response:
 
 def _say_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ComputeFlowError)
-    return JSONResponse({"error": str(error), "field": field_of(error)}, status_of(error))
-
-
-def _say_limits(_: Request, error: Exception) -> Response:
-    """FastAPI's own answer, and beside it the first wrong value in plain words."""
-    assert isinstance(error, RequestValidationError)
-    faults = error.errors()
-    where = faults[0]["loc"][-1]
-    said = {"error": limit_words(faults[0]), "field": where if isinstance(where, str) else ""}
-    return JSONResponse(said | {"detail": jsonable_encoder(faults)}, 422)
+    return _plain_json(
+        {"error": shown_whole(str(error)), "field": field_of(error)}, status_of(error)
+    )
 
 
 def _say_refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     wait = error.retry_seconds
-    return JSONResponse(
-        {"error": error.text, "field": error.field if isinstance(error, WrongFieldError) else ""},
+    return _plain_json(
+        {
+            "error": shown_whole(error.text),
+            "field": error.field if isinstance(error, WrongFieldError) else "",
+        },
         error.status,
         headers={} if wait is None else {"retry-after": str(max(round(wait), 1))},
     )
+
+
+def _say_wrong_fields(_: Request, error: Exception) -> Response:
+    """FastAPI's own answer without what was sent, which JSON cannot always hold, and the first wrong
+    value in plain words.
+    """
+    assert isinstance(error, RequestValidationError)
+    faults = error.errors()
+    where = faults[0]["loc"][-1]
+    kept = [{name: each[name] for name in ("loc", "msg", "type")} for each in faults]
+    field = where if isinstance(where, str) else ""
+    said = {"error": limit_words(faults[0]), "field": field, "detail": kept}
+    return _plain_json(said, 422)
+
+
+def _plain_json(content: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """In ASCII: names of files may have characters that no encoding takes."""
+    return Response(json.dumps(content), status, headers, media_type="application/json")

@@ -15,16 +15,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 from dataclasses import dataclass, field
 
 from computeflow.collection.collector.clients import RefusedError
+from computeflow.files.names import shown
 
 LOOK_SECONDS = 1.0
 MAX_VIEWERS = 2_000
 MAX_ADDRESSES = 8
-"""Addresses of one viewer."""
+"""Addresses of one stream."""
+MAX_TOPICS = 256
+"""Different addresses that are looked at: each is asked for whenever the source has changed."""
+MAX_SESSION_STREAMS = 32
+MAX_SESSION_ADDRESSES = 64
+"""Streams of one session look at so many together: it must not take all the topics there are."""
 _BEAT_SECONDS = 15.0
 _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first
 answer at once, which takes longer than the next ones."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
+_SHOWN = 200
 _LOG = logging.getLogger("computeflow.web")
 
 
@@ -38,6 +45,8 @@ class _Viewing:
 
     known: set[str]
     """Tags of contents that it has."""
+    session: str = ""
+    addresses: tuple[str, ...] = ()
     waiting: dict[str, bytes] = field(default_factory=dict)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -85,47 +94,69 @@ class Broadcaster:
         if self._task is not None:
             self._task.cancel()
 
-    def stream(self, addresses: Sequence[str], known: Sequence[str]) -> AsyncIterator[bytes]:
-        """Events of these addresses; `known` are tags of contents that the viewer has.
+    def stream(
+        self,
+        addresses: Sequence[str],
+        known: Sequence[str],
+        session: str = "",
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> AsyncIterator[bytes]:
+        """Events of these addresses while the session goes on; `known` are tags of contents that the
+        viewer has.
 
-        Refused here, before an answer has begun, where too many look already.
+        Refused here, before an answer has begun, where too much is looked at already.
         """
-        if len(self._viewings) >= MAX_VIEWERS:
-            raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
-        return self._stream(addresses, known)
+        viewing = _Viewing({*known}, session, tuple(dict.fromkeys(addresses)))
+        self._check_room(viewing)
+        return self._stream(viewing, goes_on)
 
-    async def _stream(self, addresses: Sequence[str], known: Sequence[str]) -> AsyncIterator[bytes]:
-        viewing = self._subscribe(addresses, set(known))
+    def _check_room(self, viewing: _Viewing) -> None:
+        viewings = [*self._viewings]
+        if len(viewings) >= MAX_VIEWERS:
+            raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
+        if len({*self._topics, *viewing.addresses}) > MAX_TOPICS:
+            raise RefusedError(503, f"more than {MAX_TOPICS} addresses are looked at", 10.0)
+        mine = [each for each in viewings if viewing.session and each.session == viewing.session]
+        held = sum(len(each.addresses) for each in (*mine, viewing))
+        if len(mine) >= MAX_SESSION_STREAMS or held > MAX_SESSION_ADDRESSES:
+            raise RefusedError(
+                429,
+                f"more than {MAX_SESSION_STREAMS} streams or {MAX_SESSION_ADDRESSES} addresses of one "
+                "session: close a page",
+                10.0,
+            )
+
+    async def _stream(self, viewing: _Viewing, goes_on: Callable[[], bool]) -> AsyncIterator[bytes]:
+        self._subscribe(viewing)
         try:
             yield b"retry: 2000\n\n"
             while not self._closed:
                 try:
                     await asyncio.wait_for(viewing.woken.wait(), _BEAT_SECONDS)
                 except TimeoutError:
-                    yield b": beat\n\n"
-                    continue
+                    viewing.waiting[""] = b": beat\n\n"
+                if not goes_on():
+                    return
                 viewing.woken.clear()
                 waiting, viewing.waiting = viewing.waiting, {}
                 for event in waiting.values():
                     yield event
         finally:
-            self._unsubscribe(viewing, addresses)
+            self._unsubscribe(viewing)
 
-    def _subscribe(self, addresses: Sequence[str], known: set[str]) -> _Viewing:
-        viewing = _Viewing(known)
+    def _subscribe(self, viewing: _Viewing) -> None:
         self._viewings.add(viewing)
-        for address in addresses:
+        for address in viewing.addresses:
             topic = self._topics.setdefault(address, _Topic())
             topic.viewings.add(viewing)
             if topic.tag:
                 viewing.give(address, topic)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        return viewing
 
-    def _unsubscribe(self, viewing: _Viewing, addresses: Sequence[str]) -> None:
+    def _unsubscribe(self, viewing: _Viewing) -> None:
         self._viewings.discard(viewing)
-        for address in addresses:
+        for address in viewing.addresses:
             topic = self._topics.get(address)
             if topic is not None:
                 topic.viewings.discard(viewing)
@@ -145,7 +176,8 @@ class Broadcaster:
             await asyncio.sleep(self._look_seconds)
 
     async def _look_at_all(self, revision: Hashable) -> None:
-        for address, topic in list(self._topics.items()):
+        """Those first that most look at."""
+        for address, topic in sorted(self._topics.items(), key=lambda each: -len(each[1].viewings)):
             if topic.revision == revision or time.monotonic() < topic.due:
                 continue
             try:
@@ -159,7 +191,7 @@ class Broadcaster:
         text = repr(error)
         if self._faults.get(address) != text:
             self._faults[address] = text
-            _LOG.warning("%s could not be shown: %s", address, text[:300])
+            _LOG.warning("%s could not be shown: %s", shown(address, _SHOWN), text[:300])
 
     async def _look(self, address: str, topic: _Topic, revision: Hashable) -> None:
         began = time.monotonic()

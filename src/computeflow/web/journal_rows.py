@@ -2,29 +2,42 @@
 
 The journal is read as it grows, each frame once, and only what a picture needs is kept: 20 bytes of a
 step, and of a node's readings the mean and the largest over its GPUs; a file that is sealed and gone is
-forgotten. Phases are many more and rarely asked for: they are read anew.
+forgotten. Phases are many more and rarely asked for: they are read anew. Behind a frame that is damaged
+nothing of its file can be told: what is left out is said, file by file.
 """
 
 from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from computeflow.collection.store.journal import journal_numbers, journal_path, read_frames
+from computeflow.collection.store.journal import (
+    MAGIC,
+    is_cut_off,
+    journal_numbers,
+    journal_path,
+    read_frames,
+)
 from computeflow.collection.store.segment_tables import WORDS, SegmentTables
 from computeflow.collection.wire.batches import Batch, unpack_known
 from computeflow.errors import InputError
+from computeflow.files.names import shown
 from computeflow.web.reading_curves import OF_READING
 from computeflow.web.row_columns import Columns, join_columns
 
 _KINDS = {"rank": np.int32, "attempt": np.int32, "step": np.int64, "seconds": np.float32}
 _READ = {"name": object, "node": object, "moment": float, "mean": np.float32, "largest": np.float32}
+_WHY_CHARACTERS = 120
+_WRITING_SECONDS = 5.0
+"""A batch that is being written is whole after so long."""
 _PARTS = 64
 """Parts of a run's steps that are joined at a time: small ones take more than their rows."""
 
@@ -49,6 +62,7 @@ class _Rows:
 @dataclass(slots=True)
 class _File:
     at: int = 0
+    left_out: str = ""
     runs: dict[str, _Rows] = field(default_factory=dict)
     nodes: dict[str, _Rows] = field(default_factory=dict)
 
@@ -58,6 +72,11 @@ class JournalRows:
         self._folder = folder
         self._files: dict[int, _File] = {}
         self._lock = threading.Lock()
+
+    def left_out(self) -> list[str]:
+        """What of the journal cannot be read, as it was when it was read last."""
+        with self._lock:
+            return [file.left_out for file in self._files.values() if file.left_out]
 
     def steps(self, run: str) -> list[Columns]:
         """Rank, attempt, step and seconds of a run's steps, in parts, oldest first."""
@@ -83,9 +102,10 @@ class JournalRows:
         """`spans` of one step of a run, and `leads` of about that time; in Unix microseconds."""
         gathered = SegmentTables()
         for number in journal_numbers(self._folder):
-            for _, batch in _batches(journal_path(self._folder, number), 0):
-                if batch.run == run and _has_one_of(batch, (step - 1, step)):
-                    gathered.take(batch)
+            with suppress(InputError):  # the others have what they have
+                for _, batch in _batches(journal_path(self._folder, number), 0):
+                    if batch.run == run and _has_one_of(batch, (step - 1, step)):
+                        gathered.take(batch)
         tables = gathered.tables()
         texts = np.array([*gathered.words.places, ""], object)
         found = {}
@@ -102,12 +122,45 @@ class JournalRows:
         numbers = journal_numbers(self._folder)
         self._files = {number: self._files.get(number) or _File() for number in numbers}
         for number, file in self._files.items():
-            for end, batch in _batches(journal_path(self._folder, number), file.at):
-                file.at = end
-                if batch.run and batch.steps:
-                    file.runs.setdefault(batch.run, _Rows(_KINDS)).add(_steps_of(batch))
-                if batch.readings and (read := _readings_of(batch)):
-                    file.nodes.setdefault(batch.node, _Rows(_READ)).add(read)
+            path = journal_path(self._folder, number)
+            try:
+                for end, batch in _batches(path, file.at):
+                    file.at = end
+                    _take(file, batch)
+                why = _damage(path, file.at)
+            except InputError as error:
+                why = shown(str(error).removeprefix(f"{path.name}: "), _WHY_CHARACTERS)
+            file.left_out = _note(path, why, file.at) if why else ""
+
+
+def _take(file: _File, batch: Batch) -> None:
+    if batch.run and batch.steps:
+        file.runs.setdefault(batch.run, _Rows(_KINDS)).add(_steps_of(batch))
+    if batch.readings and (read := _readings_of(batch)):
+        file.nodes.setdefault(batch.node, _Rows(_READ)).add(read)
+
+
+def _damage(path: Path, end: int) -> str:
+    """What is wrong behind the last frame; nothing where one may just be written."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return "a link to nothing" if path.is_symlink() else ""
+    end = max(end, len(MAGIC))
+    if stat.st_size <= end:
+        return ""
+    if not is_cut_off(path, end):
+        return "damaged"
+    return "cut off" if time.time() - stat.st_mtime >= _WRITING_SECONDS else ""
+
+
+def _note(path: Path, why: str, end: int) -> str:
+    try:
+        size = path.stat().st_size - end
+    except OSError:
+        size = 0
+    where = f" behind byte {end:,}" if end else ""
+    return f"left out: {path.name}: {why}{where}, {size:,} bytes"
 
 
 def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:

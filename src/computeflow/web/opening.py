@@ -24,6 +24,8 @@ from computeflow.web.step_table import AttemptColumns
 Kind = Literal["recording", "store"]
 _NAMED = 8
 """Runs of one name whose ids an error lists."""
+Table = Literal["steps", "spans", "leads", "readings"]
+"""Tables of a store that pictures are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,9 @@ class Opening(Protocol):
 
     def readings(self, run: str) -> ReadingCurves | None:
         """Meters of the run's GPUs or ranks over time; None where such a source has none."""
+
+    def left_out(self, *tables: Table) -> list[str]:
+        """What of these tables could not be read when a picture was made of them last."""
 
 
 def open_directory(path: Path, options: AuditOptions) -> Opening:

@@ -6,11 +6,17 @@ module in `static/pages/`.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from fastapi.params import Depends
+
+from computeflow.errors import InputError, UnknownNameError
 from computeflow.web.pages.accuracy import accuracy_page
 from computeflow.web.pages.catalog import catalog_page, kind_page, row_page
 from computeflow.web.pages.decide import decide_page
@@ -25,7 +31,7 @@ from computeflow.web.pages.timeline import timeline_page
 _PART = re.compile(r"\{(\w+)(:path)?\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Page:
     address: str
     """As FastAPI writes it; a run's id may have slashes: {run:path}."""
@@ -37,11 +43,25 @@ class Page:
     """Whether it is in the menu: pages of one thing are not."""
     under: str = ""
     """The page of the menu that it belongs to."""
+    live: bool = False
+    """Whether it follows the source, so that its address can be subscribed to."""
 
     @property
     def pattern(self) -> str:
         """A regular expression of its addresses, for Python and for JavaScript."""
         return f"^{_PART.sub(_group, self.address)}$"
+
+    @cached_property
+    def queries(self) -> frozenset[str]:
+        """What its addresses can ask for behind the question mark."""
+        taken = {match[1] for match in _PART.finditer(self.address)}
+        signature = inspect.signature(self.function, eval_str=True)
+        return frozenset(
+            name
+            for name, each in signature.parameters.items()
+            if name not in taken
+            and not any(isinstance(part, Depends) for part in get_args(each.annotation))
+        )
 
 
 def _group(match: re.Match[str]) -> str:
@@ -49,14 +69,17 @@ def _group(match: re.Match[str]) -> str:
 
 
 PAGES = (
-    Page(address="/flow", title="Flow", script="flow", function=flow_page),
-    Page(address="/findings", title="Findings", script="findings", function=findings_page),
-    Page(address="/runs", title="Runs", script="runs", function=runs_page),
+    Page(address="/flow", title="Flow", script="flow", function=flow_page, live=True),
+    Page(
+        address="/findings", title="Findings", script="findings", function=findings_page, live=True
+    ),
+    Page(address="/runs", title="Runs", script="runs", function=runs_page, live=True),
     Page(
         address="/runs/{run:path}",
         title="Run",
         script="run",
         function=run_page,
+        live=True,
         menu=False,
         under="/runs",
     ),
@@ -65,10 +88,11 @@ PAGES = (
         title="Timeline",
         script="timeline",
         function=timeline_page,
+        live=True,
         menu=False,
         under="/runs",
     ),
-    Page(address="/fleet", title="Fleet", script="fleet", function=fleet_page),
+    Page(address="/fleet", title="Fleet", script="fleet", function=fleet_page, live=True),
     Page(address="/plan", title="Plan", script="plan", function=plan_page),
     Page(address="/decide", title="Decide", script="decide", function=decide_page),
     Page(address="/simulate", title="Simulate", script="simulate", function=simulate_page),
@@ -91,6 +115,19 @@ PAGES = (
     ),
     Page(address="/accuracy", title="Accuracy", script="accuracy", function=accuracy_page),
 )
+
+
+def live_address(address: str) -> str:
+    """The address of a page that follows the source, in its one spelling, without what no page asks."""
+    if not address.isprintable():
+        raise InputError("an address with characters that cannot be printed")
+    path, _, query = address.partition("?")
+    page = next((each for each in PAGES if each.live and re.match(each.pattern, path)), None)
+    if page is None:
+        raise UnknownNameError("live page", path, [each.address for each in PAGES if each.live])
+    asked = {name: value for name, value in parse_qsl(query) if name in page.queries}
+    spelled = quote(unquote(path), safe="/")
+    return f"{spelled}?{urlencode(sorted(asked.items()))}" if asked else spelled
 
 
 def is_page(path: str) -> bool:

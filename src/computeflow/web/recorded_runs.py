@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from computeflow.answers.audits import AuditAnswer, audit
+from computeflow.answers.inputs import open_catalog
 from computeflow.answers.run_histories import RunsAnswer, runs
 from computeflow.auditing.run_history import RunHistory, RunRow
-from computeflow.economics import usd_per_hour
+from computeflow.economics import GpuPrice, find_price, usd_per_hour
 from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
 from computeflow.files.limits import FILES, RUN_BYTES
+from computeflow.files.names import shown_whole
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run_folders, read_run
 from computeflow.telemetry.trace_formats import read_rank
 from computeflow.telemetry.traces.job_ledgers import TracedJob
-from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.foreign_links import foreign_link, link_stamp
+from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_spans import StepSpans, recorded_spans
@@ -43,7 +47,7 @@ class RecordingOpening:
         self.path, self._options = path, options
         self._rows, self._audits = Remembered(FILES), Remembered()
         self._columns, self._tables = Remembered(_MAX_READ), Remembered(_MAX_READ)
-        self._drawn = Remembered()
+        self._drawn, self._links = Remembered(), Remembered(FILES)
 
     def revision(self) -> Hashable:
         folders = self._folders()
@@ -54,8 +58,9 @@ class RecordingOpening:
         if not folders:
             answer = self._audit(self.path)
             return [] if answer is None else [self._traced_line(answer)]
-        rows = [row for row, _ in map(self._row, folders) if row is not None]
-        return [self._line(row) for row in sorted(rows, key=lambda row: -row.start)]
+        rows = [(folder, self._row(folder)[0]) for folder in folders]
+        found = [(folder, row) for folder, row in rows if row is not None]
+        return [self._line(*each) for each in sorted(found, key=lambda each: -each[1].start)]
 
     def runs_answer(self) -> RunsAnswer | None:
         folders = self._folders()
@@ -63,9 +68,9 @@ class RecordingOpening:
             return None
         rows = [self._row(folder) for folder in folders]
         found = sorted((row for row, _ in rows if row is not None), key=lambda row: -row.start)
-        left_out = tuple(note for _, notes in rows for note in notes)
+        left_out = (*(note for _, notes in rows for note in notes), *self._left_out())
         history = RunHistory(rows=tuple(found), against=None, left_out=left_out)
-        return RunsAnswer(folder=str(self.path), history=history, price=self._price())
+        return RunsAnswer(folder=str(self.path), history=history, price=self._price)
 
     def audit(self, run: str) -> AuditAnswer | None:
         return self._audit(self._find(run))
@@ -101,6 +106,9 @@ class RecordingOpening:
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
 
+    def left_out(self, *_: Table) -> list[str]:
+        return []
+
     def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""
         return self._columns.get(path, _revision(path), lambda: _attempts(path))
@@ -116,10 +124,18 @@ class RecordingOpening:
     def _folders(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        return list(find_run_folders(self.path))
+        return [folder for folder in find_run_folders(self.path) if not self._foreign(folder)]
+
+    def _foreign(self, path: Path) -> str:
+        return self._links.get(path, link_stamp(path), lambda: foreign_link(path))
+
+    def _left_out(self) -> list[str]:
+        """Runs that are not followed to."""
+        found = find_run_folders(self.path) if self.path.is_dir() else ()
+        return [why for folder in found if (why := self._foreign(folder))]
 
     def _find(self, run: str) -> Path:
-        paths = {_id(path): path for path in self._folders() or [self.path]}
+        paths = {self._id(path): path for path in self._folders() or [self.path]}
         if run not in paths:
             raise UnknownNameError("run", run, paths)
         return paths[run]
@@ -136,6 +152,8 @@ class RecordingOpening:
         }
         if path.is_dir() and not any(path.iterdir()):
             return None
+        if why := self._foreign(path):
+            raise InputError(why)
         return self._audits.get(path, _revision(path), lambda: audit(path, **given))
 
     def _row(self, folder: Path) -> _Row:
@@ -149,14 +167,22 @@ class RecordingOpening:
             return None, (str(error),)
         return history.rows[0], history.left_out
 
-    def _price(self) -> Any:
-        folders = self._folders()
-        return runs(folders[0], price=self._options.price, on=self._options.device).price
+    @cached_property
+    def _price(self) -> GpuPrice | None:
+        if self._options.price is None:
+            return None
+        return find_price(self._options.price, open_catalog(()), self._options.device)
 
-    def _line(self, row: RunRow) -> RunLine:
+    def _id(self, folder: Path) -> str:
+        """Its place below the served folder: a link and what it points to are two runs."""
+        if folder == self.path:
+            return shown_whole(folder.resolve().name)
+        return shown_whole(str(folder.relative_to(self.path)))
+
+    def _line(self, folder: Path, row: RunRow) -> RunLine:
         return RunLine(
-            id=_id(Path(row.folder)),
-            name=row.name,
+            id=self._id(folder),
+            name=shown_whole(row.name),
             state=row.state,
             gpus=row.ranks,
             device="",
@@ -179,8 +205,8 @@ class RecordingOpening:
         times = rank.step_seconds if rank is not None else ()
         step = float(np.median(times)) if times else None
         return RunLine(
-            id=_id(self.path),
-            name=self.path.name,
+            id=self._id(self.path),
+            name=shown_whole(self.path.name),
             state="recorded",
             gpus=ledger.gpus if ledger is not None else 0,
             device=rank.device if rank is not None else "",
@@ -207,23 +233,20 @@ def _start_of(nanoseconds: int) -> float | None:
     return nanoseconds / 1e9 if nanoseconds > _UNIX_NANOSECONDS else None
 
 
-def _id(path: Path) -> str:
-    return path.resolve().name
-
-
 def _revision(path: Path) -> Hashable:
-    """Names, sizes and times of the files of one recording."""
+    """Names, sizes and times of the files of one recording; zeros of one that cannot be read."""
     try:
-        files: Iterable[Path] = [path]
-        if path.is_dir():
-            files = sorted(path.iterdir())[:FILES]
-        return tuple((file.name, *_stamp(file)) for file in files)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+        files: Iterable[Path] = sorted(path.iterdir())[:FILES] if path.is_dir() else [path]
+    except OSError:
+        return ()
+    return tuple((file.name, *_stamp(file)) for file in files)
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    stat = file.stat()
+    try:
+        stat = file.stat()
+    except OSError:
+        return 0, 0
     return stat.st_size, stat.st_mtime_ns
 
 

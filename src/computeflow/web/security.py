@@ -16,7 +16,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal
 
 from computeflow.collection.collector.clients import Clients, RefusedError
@@ -75,11 +74,13 @@ class Doorkeeper:
     _sessions: OrderedDict[str, tuple[Viewer, float]] = field(default_factory=OrderedDict)
     _known: Clients = field(init=False)
     _unknown: Clients = field(init=False)
+    _opened: Clients = field(init=False)
 
     def __post_init__(self) -> None:
         fast = ClientLimits(batches_per_second=self.requests_per_second)
         slow = ClientLimits(batches_per_second=_UNKNOWN_PER_SECOND)
         self._known, self._unknown = Clients((), fast, "requests"), Clients((), slow, "requests")
+        self._opened = Clients((), slow, "sessions")
 
     def check_host(self, headers: Headers) -> None:
         """Refuse a name that is not ours: a foreign page that made its name point to us sends it."""
@@ -106,17 +107,26 @@ class Doorkeeper:
         return found
 
     def open_session(self, token: str, address: str, now: float) -> str:
-        """The value of a new session's cookie; 403 for a token that is not known."""
-        self._unknown.admit(-1, address, now)
+        """The value of a new session's cookie; 403 for a token that is not known.
+
+        Wrong tokens are counted apart: who guesses keeps nobody out who has one.
+        """
         viewer = self.look_up(token)
         if viewer is None:
+            self._unknown.admit(-1, address, now)
             raise RefusedError(403, "That token is not valid.")
+        self._opened.admit(-1, address, now)
         session = secrets.token_urlsafe(24)
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.popitem(last=False)
         known = Viewer(role=viewer.role, name=viewer.name, session=session)
         self._sessions[session] = (known, now + SESSION_SECONDS)
         return session
+
+    def knows(self, viewer: Viewer, now: float) -> bool:
+        """Whether a session goes on; a program's token does as long as the server."""
+        known = self._sessions.get(viewer.session)
+        return not viewer.session or (known is not None and now < known[1])
 
     def close_session(self, viewer: Viewer) -> None:
         self._sessions.pop(viewer.session, None)
@@ -143,13 +153,13 @@ class Doorkeeper:
             raise RefusedError(413, f"the request is larger than {MAX_BODY_BYTES:,} bytes")
 
     def _by_cookie(self, headers: Headers, now: float) -> Viewer | None:
-        try:
-            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-        except CookieError:
-            return None
-        morsel = cookies.get(self.cookie)
-        viewer, until = self._sessions.get(morsel.value if morsel else "", (None, 0.0))
-        return viewer if now < until else None
+        """Cookies are those of a host: other servers on it send theirs, odd ones and of our name."""
+        for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+            name, _, value = part.partition("=")
+            known = self._sessions.get(value.strip().strip('"'))
+            if name.strip() == self.cookie and known is not None and now < known[1]:
+                return known[0]
+        return None
 
     def _by_token(self, headers: Headers) -> Viewer | None:
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")

@@ -18,14 +18,17 @@ from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.economics import usd_per_hour
 from computeflow.units import DAY_SECONDS
 from computeflow.web.journal_rows import JournalRows
-from computeflow.web.opening import AuditOptions, Kind, RunLine
+from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves
 from computeflow.web.remembered import Remembered
+from computeflow.web.sound_segments import SoundSegments
 from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
 from computeflow.web.stored_readings import MeteredRun, StoredReadings
 from computeflow.web.stored_steps import AskedStep, stored_spans
 
+_LAST_DAY = 250_000_000_000.0
+"""Unix time at which years end to be written with four digits."""
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
 
 
@@ -36,6 +39,7 @@ class StoreOpening:
         self.path, self._options = path, options
         self._remembered = Remembered()
         self._journal = JournalRows(path / "journal")
+        self._sound = SoundSegments(path)
         self._readings = StoredReadings()
 
     def revision(self) -> Hashable:
@@ -82,7 +86,10 @@ class StoreOpening:
 
     def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
         asked = AskedStep(run=run, step=step, attempt=attempt, most=most)
-        return stored_spans(asked, self._segments, self._journal.spans(run, step))
+        unsealed = self._journal.spans(run, step)
+        return self._sound.ask(
+            ("spans", "leads"), lambda: stored_spans(asked, self._sound.files, unsealed)
+        )
 
     def readings(self, run: str) -> ReadingCurves | None:
         found = {each.run: each for each in self.top().snapshot.runs}.get(run)
@@ -90,9 +97,14 @@ class StoreOpening:
             return None
         metered = self._metered(found)
         unsealed = self._journal.readings(found.nodes)  # first: sealed meanwhile it is there twice
-        begun = day_of(int((found.started - DAY_SECONDS) * 1e6))
-        files = [name for name in self._segments("readings") if Path(name).parent.name >= begun]
-        return self._readings.curves(metered, files, unsealed)
+        begun = day_of(int(_moment(found.started - DAY_SECONDS) * 1e6))
+
+        def curves() -> ReadingCurves:
+            files = self._sound.files("readings")
+            late = [name for name in files if Path(name).parent.name >= begun]
+            return self._readings.curves(metered, late, unsealed)
+
+        return self._sound.ask(("readings",), curves)
 
     def _metered(self, run: LiveRun) -> MeteredRun:
         """GPUs of a node that no agent tells of are as many as an equal part of the run's ranks."""
@@ -102,23 +114,25 @@ class StoreOpening:
         return MeteredRun(
             run=run.run,
             gpus={node: told.get(node, part) for node in sorted(run.nodes)},
-            begin=run.started,
-            end=run.updated,
+            begin=_moment(run.started),
+            end=_moment(run.updated),
             nodes=nodes,
         )
 
     def _steps(self, run: str) -> StepCells | None:
         unsealed = self._journal.steps(run)  # first: sealed meanwhile it is there twice
         reader = self._remembered.get(("cells", run), None, lambda: CellReader(run))
-        return reader.read(self._segments("steps"), unsealed)
+        return self._sound.ask(
+            ("steps",), lambda: reader.read(self._sound.files("steps"), unsealed)
+        )
 
     def _taken(self) -> Hashable:
         """Sealed files and how long the journal is."""
         journals = sorted((self.path / "journal").glob("*.cfj"))
-        return (*self._segments("steps"), *((path.name, *_stamp(path)) for path in journals))
+        return (*self._sound.files("steps"), *((path.name, *_stamp(path)) for path in journals))
 
-    def _segments(self, table: str) -> list[str]:
-        return sorted(map(str, self.path.glob(f"parquet/*/{table}/*/segment-*.parquet")))
+    def left_out(self, *tables: Table) -> list[str]:
+        return [*self._sound.left_out(*tables), *self._journal.left_out()]
 
     def _line(self, run: LiveRun, silent_since: float | None) -> RunLine:
         price = run.usd_per_gpu_hour or self._options.price
@@ -140,6 +154,11 @@ class StoreOpening:
             restarts=run.attempt,
             usd_per_hour=None if price is None else usd_per_hour(run.world, 1.0, price),
         )
+
+
+def _moment(seconds: float) -> float:
+    """A time that has a day: a run may say any."""
+    return min(max(seconds, 0.0), _LAST_DAY)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

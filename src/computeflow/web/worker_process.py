@@ -84,6 +84,7 @@ class WorkerProcess:
                 [sys.executable, "-m", _MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                process_group=0,  # Ctrl-C at a terminal is for the server, which ends its workers
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
             assert self._process.stdout is not None

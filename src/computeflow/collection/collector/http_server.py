@@ -1,6 +1,7 @@
 """`serve`: an application behind uvicorn, its one home, until a signal or a given time.
 
-Connections whose client does not send a whole request in time are closed.
+Connections whose client does not send a whole request in time are closed, and so are those of requests
+with a head, or trailers, of more than 64 KiB: these are in memory before anybody is asked for a token.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +19,17 @@ from typing import Any
 
 from computeflow.collection.collector.listening import Listening
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.names import shown
 
 _KEEP_ALIVE_SECONDS = 75
 _SHUTDOWN_SECONDS = 10
 _BACKLOG = 4096
 _CARE_SECONDS = 5.0
+MAX_HEAD_BYTES = 64 << 10
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
 Application = Callable[..., Any]
 
 
@@ -34,6 +42,9 @@ def bind(options: Listening) -> socket.socket:
     except OSError as error:
         bound.close()
         raise InputError(f"--listen {options.listen}: {error.strerror or error}") from None
+    except (ValueError, TypeError):  # half a character, or a label that is too long
+        bound.close()
+        raise InputError(f"--listen {shown(options.listen)}: no name of a host") from None
     return bound
 
 
@@ -110,11 +121,26 @@ def _configured(application: Application, options: Listening) -> tuple[Any, Any]
         ssl_keyfile=options.key,
     )
     try:
+        _check_key(options)
         config.load()
     except OSError as error:
         raise InputError(f"--cert {options.cert} --key {options.key}: {error}") from None
     logging.getLogger("uvicorn.error").addFilter(_is_no_end)
     return uvicorn, config
+
+
+def _check_key(options: Listening) -> None:
+    """Refuse a key that is encrypted: its pass phrase would be asked for on the terminal."""
+
+    def refuse() -> str:
+        raise InputError(
+            f"--key {options.key}: it is encrypted: openssl pkey -in {options.key} -out NEW writes it "
+            "without its pass phrase (chmod 600 NEW)"
+        )
+
+    if options.cert is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.cert, options.key, password=refuse)
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:
@@ -123,7 +149,7 @@ def _is_no_end(record: logging.LogRecord) -> bool:
 
 
 def _connection_class(request_seconds: float) -> type[Any]:
-    """uvicorn's connection, closed where a request takes longer to come."""
+    """uvicorn's connection, closed where a request takes longer to come, or has a larger head."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
@@ -131,7 +157,7 @@ def _connection_class(request_seconds: float) -> type[Any]:
             "a server needs httptools: pip install 'uvicorn[standard]'"
         ) from None
 
-    class BoundedConnection(HttpToolsProtocol):
+    class BoundedConnection(_with_bounded_heads(HttpToolsProtocol)):  # type: ignore[misc]
         """One timer looks at the connection now and then: one for each request costs more."""
 
         _began: float | None = None
@@ -162,6 +188,79 @@ def _connection_class(request_seconds: float) -> type[Any]:
             self._timer = self.loop.call_later(request_seconds / 2, self._look)
 
     return BoundedConnection
+
+
+class _HeadBytes:
+    """Bytes of a request that are kept before its body, and after it: address, headers, trailers."""
+
+    def __init__(self) -> None:
+        self._fields = self._unread = 0
+        self.in_body = False
+        """Whether the bytes that came last are of a body."""
+        self.is_over = False
+
+    @property
+    def is_too_large(self) -> bool:
+        return max(self._fields, self._unread) > MAX_HEAD_BYTES
+
+    def add_field(self, size: int) -> None:
+        """One that is whole; ValueError, at which the parser stops, where all are too large."""
+        self._fields += size
+        if self.is_too_large:
+            raise ValueError(f"a head of more than {MAX_HEAD_BYTES:,} bytes")
+
+    def add_received(self, size: int) -> None:
+        """Bytes that the parser has taken: a field that does not end is among them."""
+        if not (self.in_body or self.is_over):
+            self._unread += size
+
+
+def _with_bounded_heads(base: Any) -> Any:
+    class BoundedHead(base):  # type: ignore[misc]
+        def connection_made(self, transport: Any) -> None:
+            self._head = _HeadBytes()
+            super().connection_made(transport)
+
+        def on_message_begin(self) -> None:
+            self._head = _HeadBytes()
+            super().on_message_begin()
+
+        def on_message_complete(self) -> None:
+            self._head.is_over = True
+            super().on_message_complete()
+
+        def data_received(self, data: bytes) -> None:
+            self._head.in_body = False
+            super().data_received(data)
+            self._head.add_received(len(data))
+            if self._head.is_too_large and not self.transport.is_closing():
+                _refuse_head(self)
+
+        def on_url(self, url: bytes) -> None:
+            self._head.add_field(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._head.add_field(len(name) + len(value))
+            super().on_header(name, value)
+
+        def on_body(self, body: bytes) -> None:
+            self._head.in_body = True
+            super().on_body(body)
+
+        def send_400_response(self, msg: str) -> None:
+            if not self._head.is_too_large:
+                super().send_400_response(msg)
+
+    return BoundedHead
+
+
+def _refuse_head(connection: Any) -> None:
+    if connection.cycle is None or connection.cycle.response_complete:
+        connection.transport.write(_TOO_LARGE)
+        connection.transport.close()
+    else:  # an answer is under way
+        connection.transport.abort()
 
 
 @contextmanager

@@ -6,10 +6,13 @@ The collector and the page (`computeflow.web`) share them.
 from __future__ import annotations
 
 import ipaddress
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from computeflow.errors import InputError
+from computeflow.files.names import shown
 
 MIN_TOKEN_CHARACTERS = 16
 _MAX_TOKEN_BYTES = 1 << 16
@@ -73,29 +76,54 @@ def read_tokens(path: Path, option: str = "--token-file") -> tuple[bytes, ...]:
 
 
 def read_named_tokens(path: Path, option: str) -> dict[bytes, str]:
-    """Whose each token is: a line holds NAME TOKEN, or a token alone, whose name is "operator"."""
-    pairs = [line.rsplit(None, 1) for line in _lines(path, option)]
-    names = {
-        pair[-1]: pair[0].decode("utf-8", "replace") if len(pair) == 2 else "operator"
-        for pair in pairs
-    }
+    """Whose each token is: lines of NAME TOKEN, in a file that only its owner can read.
+
+    Stricter than `read_tokens`: who holds one of these acts in the name that stands beside it.
+    """
+    names: dict[bytes, str] = {}
+    where = f"{option} {shown(str(path))}"
+    for line in _lines(path, option, private=True):
+        name, _, token = line.replace(b"\t", b" ").rpartition(b" ")
+        text = name.decode("utf-8", "replace").strip()
+        if not text:
+            raise InputError(f"{where}: lines are NAME TOKEN: the name is kept with what is done")
+        if not text.isprintable() or not token.isascii() or not token.decode().isprintable():
+            raise InputError(f"{where}: names can be printed, and tokens are ASCII")
+        if token in names:
+            raise InputError(f"{where}: one token of two names: openssl rand -hex 32 makes another")
+        names[token] = text
     _check_lengths(tuple(names), path, option)
     return names
 
 
-def _lines(path: Path, option: str) -> tuple[bytes, ...]:
+def _lines(path: Path, option: str, *, private: bool = False) -> tuple[bytes, ...]:
+    where = f"{option} {shown(str(path))}"
     try:
-        if path.stat().st_mode & 0o007:
-            raise InputError(f"{option} {path}: all users can read it: chmod 600 {path}")
-        with path.open("rb") as file:
-            content = file.read(_MAX_TOKEN_BYTES)
+        content = _read(path, where, private=private)
     except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror}") from None
+        raise InputError(f"{where}: {error.strerror}") from None
+    if len(content) > _MAX_TOKEN_BYTES:
+        raise InputError(f"{where}: more than {_MAX_TOKEN_BYTES:,} bytes")
     lines = [line.strip() for line in content.splitlines()]
     kept = tuple(line for line in lines if line and not line.startswith(b"#"))
     if not kept:
-        raise InputError(f"{option} {path}: no token in it: one in a line")
+        raise InputError(f"{where}: no token in it: one in a line")
     return kept
+
+
+def _read(path: Path, where: str, *, private: bool) -> bytes:
+    """Its content, from the file that was looked at: opened without waiting, as a pipe would."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise InputError(f"{where}: not a file")
+        if facts.st_mode & (0o077 if private else 0o007):
+            who = "others" if private else "all users"
+            raise InputError(f"{where}: {who} can read it: chmod 600 {shown(str(path))}")
+        if private and facts.st_uid not in (os.geteuid(), 0):
+            raise InputError(f"{where}: it belongs to another user, who can put tokens in it")
+        return file.read(_MAX_TOKEN_BYTES + 1)
 
 
 def _check_lengths(tokens: tuple[bytes, ...], path: Path, option: str) -> None:

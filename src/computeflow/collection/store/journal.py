@@ -128,7 +128,7 @@ def journal_path(folder: Path, number: int) -> Path:
 
 def journal_numbers(folder: Path) -> list[int]:
     """Numbers of the files that are there, oldest first."""
-    return sorted(int(path.stem) for path in folder.glob("*.cfj") if path.stem.isdigit())
+    return sorted(int(path.stem) for path in folder.glob("*.cfj") if path.stem.isdecimal())
 
 
 def sync_folder(folder: Path) -> None:
@@ -178,6 +178,16 @@ def _needed(buffer: bytearray, place: int) -> int:
         return _HEAD.size
     (length,) = struct.unpack_from("<I", buffer, place)
     return _HEAD.size - 8 + length if 8 <= length <= _LARGEST else 0
+
+
+def is_cut_off(path: Path, end: int) -> bool:
+    """Whether what stands behind the last whole frame can be the begin of another one, as while it is
+    written; else it is damaged.
+    """
+    with path.open("rb") as file:
+        file.seek(end)
+        needed = _needed(bytearray(file.read(_HEAD.size)), 0)
+        return needed > file.seek(0, os.SEEK_END) - end
 
 
 def cut_torn_tail(path: Path) -> int:

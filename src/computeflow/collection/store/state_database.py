@@ -92,10 +92,17 @@ class JournalSummary:
 
 
 class StateDatabase:
-    def __init__(self, path: Path, *, reading: sqlite3.Connection | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        reading: sqlite3.Connection | None = None,
+        busy_seconds: float = _BUSY_SECONDS,
+    ) -> None:
         """`reading` is a connection that `read_state` opened; without one it is opened to write."""
+        self._path = path
         try:
-            self._base = _connection(path) if reading is None else reading
+            self._base = _connection(path, busy_seconds) if reading is None else reading
             version = self._prepare() if reading is None else self._version()
         except sqlite3.Error as error:
             raise OutputError(f"{path}: {error}") from None
@@ -126,10 +133,19 @@ class StateDatabase:
         self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._base.execute("COMMIT")
         except BaseException:
-            self._base.execute("ROLLBACK")
+            if self._base.in_transaction:  # SQLite has ended it itself where the disk is full
+                self._base.execute("ROLLBACK")
             raise
-        self._base.execute("COMMIT")
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """What SQLite says (a full disk, a lock, a damaged table) as an error of the user's machine."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise OutputError(f"{self._path}: {error}") from None
 
     # How far ranks came
 
@@ -348,11 +364,11 @@ class StateDatabase:
         return self._base.execute(f"DELETE FROM {table} WHERE {condition}", (moment,)).rowcount
 
 
-def _connection(path: Path) -> sqlite3.Connection:
+def _connection(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode=rwc",
         uri=True,
-        timeout=_BUSY_SECONDS,
+        timeout=busy_seconds,
         isolation_level=None,
         check_same_thread=False,
     )

@@ -54,6 +54,7 @@ def run_page(
         figures=[] if answer is None else _figures(answer),
         steps_basis="" if line.step_seconds_recorded is None else "as recorded, with the profiler",
         steps_missing="" if steps is not None else "no steps yet",
+        left_out=opening.left_out("steps"),
     )
 
 
@@ -78,6 +79,7 @@ def run_readings(opening: Opened, run: str) -> Content:
         run=line.id,
         readings=None if curves is None else codec.encode(curves),
         readings_missing=_NO_READINGS if curves is None else curves.missing,
+        left_out=opening.left_out("readings"),
     )
 
 

@@ -12,12 +12,13 @@ from fastapi.responses import Response
 
 from computeflow import codec
 from computeflow.errors import InputError
-from computeflow.web.opening import Opening, RunLine, find_run
+from computeflow.web.opening import Opening, RunLine, Table, find_run
 from computeflow.web.page_answers import Content, Opened, empty_content, page_content
 from computeflow.web.pages.flow import no_runs
 from computeflow.web.step_spans import MAX_RANKS, MAX_TRACED_RANKS, StepSpans, chrome_trace
 
 _TITLE = "Timeline"
+_TABLES: tuple[Table, ...] = ("steps", "spans", "leads")
 _MAX_STEP = 2**53
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 Step = Annotated[
@@ -42,9 +43,8 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
             f"{line.name}: the phases of this step were not kept. "
             "A trace of one rank opens in Perfetto:"
         )
-        return empty_content(
-            _TITLE, text, [f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"]
-        )
+        command = f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"
+        return {**empty_content(_TITLE, text, [command]), "left_out": opening.left_out(*_TABLES)}
     steps = opening.steps(line.id)
     attempts = () if steps is None else steps.attempts
     mine = next((each for each in attempts if each.number == spans.attempt), None)
@@ -56,6 +56,7 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
         attempts=[each.number for each in attempts] or [spans.attempt],
         first_step=spans.step if mine is None else mine.first,
         last_step=spans.step if mine is None else mine.last,
+        left_out=opening.left_out(*_TABLES),
     )
 
 

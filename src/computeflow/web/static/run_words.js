@@ -19,4 +19,4 @@ export function partOf(session) {
   return session.kind === "store" ? "last steps" : "whole recording";
 }
 
-export const GOODPUT = "share of time in kept steps";
+export const GOODPUT = "share of GPU time in kept steps";

@@ -1,0 +1,151 @@
+"""Stores that are damaged, locked or on a full disk: the rest is shown, what is left out is said."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computeflow.answers import action_lists
+from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.collection.store.segment_tables import SCHEMAS
+from computeflow.collection.store.state_database import StateDatabase
+from computeflow.files.parquet import parquet_engine
+from page_client import ACTING, OPERATOR, made_store, page_client
+
+STORE = Path(__file__).parent / "data" / "gpu_store"
+RUN = "run-llama-1b-e060531d8c"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    copied = tmp_path / "store"
+    shutil.copytree(STORE, copied)
+    return copied
+
+
+def _steps(client: Any) -> tuple[int, list[str]]:
+    content = client.get(f"/runs/{RUN}").json()
+    return len(content["curve"]["steps"]), content["left_out"]
+
+
+# The journal and sealed files
+
+
+def test_a_flipped_byte_of_a_journal_is_said(store: Path) -> None:
+    whole, none = _steps(page_client(store))
+    journal = store / "journal" / "000001.cfj"
+    content = bytearray(journal.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    journal.write_bytes(content)
+    client = page_client(store)
+    fewer, said = _steps(client)
+    assert none == [] and fewer < whole
+    assert len(said) == 1 and said[0].startswith("left out: 000001.cfj: damaged behind byte ")
+    for page in (f"/readings/{RUN}", f"/timeline/{RUN}"):
+        assert client.get(page).json()["left_out"] == said
+
+
+def test_another_journal_that_is_none_hides_no_run(store: Path) -> None:
+    whole = _steps(page_client(store))[0]
+    (store / "journal" / "000002.cfj").write_bytes(b"\xff" * 200_000)
+    (store / "journal" / "000003.cfj").symlink_to("/nonexistent")
+    client = page_client(store)
+    assert _steps(client) == (
+        whole,
+        [
+            "left out: 000002.cfj: not a journal of this version, 200,000 bytes",
+            "left out: 000003.cfj: a link to nothing, 0 bytes",
+        ],
+    )
+    assert client.get(f"/timeline/{RUN}").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["garbage", "columns"])
+def test_a_sealed_file_that_is_damaged_hides_no_run(store: Path, kind: str) -> None:
+    whole = _steps(page_client(store))[0]
+    for table in ("steps", "spans", "leads", "readings"):
+        folder = store / "parquet" / "host" / table / "20261118"
+        folder.mkdir(parents=True)
+        _sealed(folder / "segment-000001.parquet", SCHEMAS[table])
+        damaged = folder / "segment-000002.parquet"
+        if kind == "garbage":
+            damaged.write_bytes(b"PAR1garbagePAR1")
+        else:
+            _sealed(damaged, "step VARCHAR, seconds DOUBLE")
+    client = page_client(store)
+    steps, said = _steps(client)
+    assert steps == whole and len(said) == 1 and "steps/20261118/segment-000002.parquet" in said[0]
+    readings = client.get(f"/readings/{RUN}").json()
+    assert readings["readings"]["meters"] and len(readings["left_out"]) == 1
+    step = client.get(f"/timeline/{RUN}").json()
+    assert step["timeline"] and len(step["left_out"]) == 3
+
+
+def _sealed(path: Path, schema: str) -> None:
+    with parquet_engine("a test") as (engine, _):
+        engine.execute(f"CREATE TABLE made ({schema})")
+        engine.execute(f"COPY made TO '{path}' (FORMAT parquet)")
+
+
+# Actions
+
+
+@pytest.mark.parametrize(
+    "change", ["data = 'not json'", "data = '{}'", "data = '[1e999]'", "state = 'weird'"]
+)
+def test_an_action_that_cannot_be_read_is_left_out_and_said(tmp_path: Path, change: str) -> None:
+    store = made_store(tmp_path)[0]
+    with sqlite3.connect(store / STATE_FILE) as base:
+        base.execute(f"UPDATE actions SET {change} WHERE id = 1")
+    client = page_client(store, OPERATOR)
+    content = client.get("/findings").json()
+    assert [each["id"] for each in content["actions"]] == [2]
+    assert len(content["left_out"]) == 1 and "action 1" in content["left_out"][0]
+    assert client.post("/actions/2/approve", headers=ACTING, json={}).status_code == 200
+    assert client.post("/actions/1/approve", headers=ACTING, json={}).status_code == 404
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = made_store(tmp_path)[0]
+    client = page_client(store, OPERATOR)
+
+    def full(*_: Any) -> bool:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(StateDatabase, "change_action", full)
+    given = client.post("/actions/2/approve", headers=ACTING, json={})
+    assert given.status_code == 503 and "disk is full" in given.json()["error"]
+
+
+def test_a_store_that_another_process_writes_to_is_waited_for_briefly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = made_store(tmp_path)[0]
+    assert action_lists._BUSY_SECONDS <= 5.0
+    monkeypatch.setattr(action_lists, "_BUSY_SECONDS", 0.01)
+    client = page_client(store, OPERATOR)
+    other = sqlite3.connect(store / STATE_FILE, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    given = client.post("/actions/2/approve", headers=ACTING, json={})
+    assert given.status_code == 503 and "locked" in given.json()["error"]
+    other.execute("ROLLBACK")
+    assert client.post("/actions/2/approve", headers=ACTING, json={}).status_code == 200
+
+
+def test_a_table_that_is_gone_is_said_in_one_line(tmp_path: Path) -> None:
+    store = made_store(tmp_path)[0]
+    with sqlite3.connect(store / STATE_FILE) as base:
+        base.execute("DROP TABLE actions")
+    given = page_client(store).get("/findings")
+    assert given.status_code == 503 and "no such table" in given.json()["error"]
+
+
+@pytest.mark.parametrize("started", [-1e300, 1e300, 0.0])
+def test_a_run_of_another_age_has_its_readings_page(store: Path, started: float) -> None:
+    with sqlite3.connect(store / STATE_FILE) as base:
+        base.execute("UPDATE runs SET data = json_set(data, '$.started', ?)", (started,))
+    assert page_client(store).get(f"/readings/{RUN}").status_code in (200, 400)
