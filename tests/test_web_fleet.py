@@ -92,13 +92,19 @@ def test_lateness_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
     """Ranks that nobody compared, and those of a run that says nothing of lateness at all."""
     one, two, *_ = live_run().slowest
     known = live_run(
-        world=2, ranks=2, nodes=("a", "b"),
+        world=2,
+        ranks=2,
+        nodes=("a", "b"),
         slowest=(replace(one, rank=0, node="a"), replace(two, rank=1, node="b", late_seconds=None)),
-    )  # fmt: skip
+    )
     alone = live_run(
-        run="alone", world=1, ranks=1, nodes=("c",), mfu=None,
+        run="alone",
+        world=1,
+        ranks=1,
+        nodes=("c",),
+        mfu=None,
         slowest=(replace(one, rank=0, node="c", late_seconds=None),),
-    )  # fmt: skip
+    )
     _, measures = measures_of(write_store(tmp_path, [known, alone]))
     assert values(measures["wait"], 3) == [0.21, None, None]
     assert values(measures["mfu"], 3) == [0.412, 0.412, None]
@@ -109,9 +115,11 @@ def test_lateness_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
 def test_gpus_that_a_run_does_not_use_have_neither_its_mfu_nor_its_waits(tmp_path: Path) -> None:
     one, two, *_ = live_run().slowest
     run = live_run(
-        world=2, ranks=2, nodes=("a",),
+        world=2,
+        ranks=2,
+        nodes=("a",),
         slowest=(replace(one, rank=0, node="a"), replace(two, rank=1, node="a", late_seconds=-0.1)),
-    )  # fmt: skip
+    )
     store = write_store(tmp_path, [run], [], [live_node(node="a", gpus=4)])
     shown, measures = measures_of(store)
     assert shown["cells"] == [4] and shown["ranks"] == [[0, 1]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from computeflow.collection.store.sealing_journals import seal_journal
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
 from computeflow.collection.wire.batches import pack_batch
+from computeflow.recorder.frames import Record
 from computeflow.web import stored_steps
 from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Opening, open_directory
 from computeflow.web.step_cells import CellReader
+from computeflow.web.step_spans import WAIT, StepSpans
 from computeflow.web.step_table import StepTable
+from live_store_maker import LATE, late_rank, young_store
 from live_value_maker import live_run
 from page_client import page_client
 from run_folder_maker import MS, Training
@@ -30,6 +35,20 @@ RUN = "run-1"
 
 def slow(rank: int, step: int) -> Mapping[str, int]:
     return {"f": 400 * MS} if (rank, step) == (SLOW_RANK, SLOW_STEP) else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread(Training):
+    """The flight recorder was not read after these steps."""
+
+    read_steps: int = 0
+
+    def records(self) -> list[list[Record]]:
+        unread = self.read_steps * self.buckets
+        return [
+            [each for each in file if each["k"] != "c" or each["q"] < unread]
+            for file in Training.records(self)
+        ]
 
 
 def two_attempts(folder: Path, ranks: int = 4) -> Path:
@@ -125,5 +144,110 @@ def test_of_more_spans_than_can_be_read_the_longest_ranks_are(
     longest = sorted(whole.ranks, key=lambda line: (-line.seconds, line.rank))
     chosen = {line.rank for line in longest[: len(found.ranks)]}
     assert {line.rank for line in found.ranks} == chosen
+    assert "more ranks, phases" in found.waits_missing and not whole.waits_missing
     for line in found.ranks:
-        assert line == whole.ranks[line.rank]
+        there = whole.ranks[line.rank]
+        phases = tuple(span for span in there.spans if span.name != WAIT)
+        assert line == replace(there, spans=phases)
+
+
+def waits_of(step: StepSpans) -> list[tuple[int, str, Any]]:
+    return [
+        (line.rank, span.detail, pytest.approx(span.seconds, abs=2e-6))
+        for line in step.ranks
+        for span in line.spans
+        if span.name == WAIT
+    ]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("clock", [0, 40 * MS])
+def test_a_store_knows_who_waited_for_whom_as_the_run_folder_does(
+    tmp_path: Path, sealed: bool, clock: int
+) -> None:
+    ahead = {1: clock} if clock else {}
+    made = Training(ranks=2, steps=60, extra=late_rank, clock_ahead=ahead)
+    folder = open_directory(made.write(tmp_path / RUN), AuditOptions())
+    store = open_directory(young_store(tmp_path, made, sealed=sealed), AuditOptions())
+    for step in (1, 30, 60):
+        kept, recorded = store.spans(RUN, step, 64), folder.spans(RUN, step, 64)
+        assert kept is not None and recorded is not None
+        assert waits_of(kept) == waits_of(recorded)
+        assert (kept.waits_missing, recorded.waits_missing) == ("", "")
+        assert kept.seconds == pytest.approx(recorded.seconds, abs=1e-4)
+        ((rank, detail, seconds),) = waits_of(kept)
+        assert (rank, detail, seconds) == (0, "for rank 1", LATE / 1e6)
+        (backward,) = (span for span in kept.ranks[0].spans if span.name == "backward")
+        (wait,) = (span for span in kept.ranks[0].spans if span.name == WAIT)
+        assert backward.start_seconds < wait.start_seconds
+        end = backward.start_seconds + backward.seconds
+        assert wait.start_seconds + wait.seconds <= end + 1e-6
+
+
+def test_a_step_whose_collectives_are_not_there_says_so(tmp_path: Path) -> None:
+    store = young_store(tmp_path, sealed=True)
+    client = page_client(store)
+    content = client.get(f"/timeline/{RUN}?step=30").json()
+    assert content["waits_missing"] == "" and "waits_missing" not in content["timeline"]
+    for path in store.glob("parquet/*/collectives/*/*.parquet"):
+        path.unlink()
+    content = page_client(store).get(f"/timeline/{RUN}?step=30").json()
+    assert content["waits_missing"] == "collectives that several ranks share"
+    assert {span["name"] for line in content["timeline"]["ranks"] for span in line["spans"]} == {
+        "input",
+        "forward",
+        "gap",
+        "backward",
+        "optimizer",
+    }
+    about = client.get(f"/trace/{RUN}?step=30").json()["otherData"]
+    assert about["waits_missing"] == content["waits_missing"]
+
+
+def test_a_step_whose_collectives_have_not_come_yet_says_so(tmp_path: Path) -> None:
+    store = open_directory(
+        young_store(tmp_path, Unread(ranks=2, steps=10, extra=late_rank, read_steps=8)),
+        AuditOptions(),
+    )
+    known, unknown = store.spans(RUN, 8, 64), store.spans(RUN, 9, 64)
+    assert known is not None and unknown is not None
+    assert len(waits_of(known)) == 1 and not known.waits_missing
+    assert not waits_of(unknown) and "come after their steps" in unknown.waits_missing
+
+
+def test_collectives_beyond_those_that_are_read_leave_no_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = open_directory(stored(tmp_path, sealed=True), AuditOptions())
+    monkeypatch.setattr(stored_steps, "MAX_ARRIVALS", 5)
+    found = opening.spans(RUN, SLOW_STEP, 8, 0)
+    assert found is not None and "or collectives than are read" in found.waits_missing
+    assert not waits_of(found)
+
+
+def test_a_run_of_one_rank_waits_for_nobody(tmp_path: Path) -> None:
+    store = Path(__file__).parent / "data" / "gpu_store"
+    client = page_client(Path(shutil.copytree(store, tmp_path / "store")))
+    for line in client.get("/runs").json()["runs"]:
+        content = client.get(f"/timeline/{line['id']}?step=57").json()
+        assert content["waits_missing"] == ""
+        (rank,) = content["timeline"]["ranks"]
+        assert all(span["name"] != WAIT for span in rank["spans"])
+
+
+def test_a_run_s_page_says_which_steps_are_without_waits(tmp_path: Path) -> None:
+    """The map has whole steps; the collector's medians of the last ones are without waits."""
+    content = page_client(young_store(tmp_path)).get(f"/runs/{RUN}?of=own").json()
+    assert content["heat"]["of"] == "seconds"
+    assert "for the last steps alone" in content["waits_missing"]
+    (run,) = content["result"]["runs"]
+    by_rank = {each["rank"]: each for each in run["slowest"]}
+    assert by_rank[0]["own_seconds"] == pytest.approx(by_rank[1]["own_seconds"] - LATE / 1e6)
+    assert by_rank[0]["step_seconds"] == pytest.approx(by_rank[1]["step_seconds"])
+
+
+def test_a_run_whose_collectives_are_not_recorded_has_no_time_without_waits(tmp_path: Path) -> None:
+    made = Unread(ranks=2, steps=60, extra=late_rank, ends=False)
+    (run,) = page_client(young_store(tmp_path, made)).get(f"/runs/{RUN}").json()["result"]["runs"]
+    for rank in run["slowest"]:
+        assert rank["step_seconds"] and rank["own_seconds"] is rank["late_seconds"] is None

@@ -37,10 +37,13 @@ class StepCells:
     """The number of the longest step of each cell."""
     mean: Matrix
     attempts: tuple[AttemptColumns, ...]
-    waits_missing: str = "a store keeps whole steps"
+    waits_missing: str = (
+        "a collector works them out for the last steps alone, as medians of ranks; "
+        "the timeline of a step has its own"
+    )
 
     def picture(self, which: str) -> dict[str, Any]:
-        """The cells as they were read; time without waits is not in a store."""
+        """The cells as they were read: whole steps. Who waited is not worked out for all of them."""
         offsets = np.where(np.isnan(self.longest), 0, self.longest_steps - np.array(self.steps))
         return {
             "of": "seconds",

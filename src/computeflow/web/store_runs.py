@@ -24,7 +24,7 @@ from computeflow.web.remembered import Remembered
 from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
 from computeflow.web.stored_readings import MeteredRun, StoredReadings
-from computeflow.web.stored_steps import AskedStep, stored_spans
+from computeflow.web.stored_steps import AROUND, AskedStep, stored_spans
 
 _FILES = (STATE_FILE, f"{STATE_FILE}-wal")
 
@@ -82,7 +82,7 @@ class StoreOpening:
 
     def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
         asked = AskedStep(run=run, step=step, attempt=attempt, most=most)
-        return stored_spans(asked, self._segments, self._journal.spans(run, step))
+        return stored_spans(asked, self._segments, self._journal.spans(run, step, AROUND))
 
     def readings(self, run: str) -> ReadingCurves | None:
         found = {each.run: each for each in self.top().snapshot.runs}.get(run)

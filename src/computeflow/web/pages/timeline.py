@@ -47,11 +47,14 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
     steps = opening.steps(line.id)
     attempts = () if steps is None else steps.attempts
     mine = next((each for each in attempts if each.number == spans.attempt), None)
+    timeline = codec.encode(spans)
+    missing = timeline.pop("waits_missing")
     return page_content(
         _TITLE,
         None,
         run=codec.encode(line),
-        timeline=codec.encode(spans),
+        timeline=timeline,
+        waits_missing=missing if line.gpus > 1 else "",  # one rank waits for nobody
         attempts=[each.number for each in attempts] or [spans.attempt],
         first_step=spans.step if mine is None else mine.first,
         last_step=spans.step if mine is None else mine.last,
