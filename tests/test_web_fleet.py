@@ -14,10 +14,13 @@ import pytest
 from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
+from computeflow.views import recorded_fleets
 from computeflow.views.fleet_maps import HEALTH
-from live_store_maker import LATE_RANK, RUN, young_store
+from computeflow.web.recorded_runs import RecordingOpening
+from live_store_maker import LATE_RANK, RUN, late_rank, young_store
 from live_value_maker import live_finding, live_node, live_run, write_store
-from page_client import page_client
+from page_client import RUNS, page_client
+from run_folder_maker import MS, Training
 
 WAIT = 0.06
 
@@ -148,3 +151,92 @@ def test_a_rank_that_moves_is_where_it_was_heard_last(tmp_path: Path) -> None:
     state.add_places({(RUN, 0, 0): ("c", 2)})
     state.close()
     assert read_rank_places(store.path, [RUN]) == {RUN: {0: "c", 1: "b"}}
+
+
+# Recordings
+
+
+def fleet_of(folder: Path, query: str = "") -> dict[str, Any]:
+    content: dict[str, Any] = page_client(folder).get(f"/fleet{query}").json()
+    return content
+
+
+def no_audits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a map of recorded runs audits none of them")
+
+    monkeypatch.setattr(RecordingOpening, "_audit", refuse)
+
+
+def test_all_recorded_runs_are_on_the_map_each_with_its_own_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    no_audits(monkeypatch)
+    content = fleet_of(RUNS)
+    shown = content["result"]
+    assert content["headline"] == "14 ranks of 7 recorded runs on 1 node."
+    assert (content["of"], shown["of"], content["left_out"]) == ("rank", "rank", [])
+    assert shown["grouped_by"] == "run"
+    names = [run["name"] for run in shown["runs"]]
+    assert [group["name"] for group in shown["groups"]] == names and len(set(names)) == 7
+    assert all(group["nodes"] == 1 for group in shown["groups"])
+    assert shown["cells"] == [2] * 7 and shown["run_of"] == [*range(7)]
+    assert shown["ranks"] == [[0, 0, 1, 1]] * 7
+    waits, mfu, *_ = shown["measures"]
+    slow = 2 * [run["id"] for run in shown["runs"]].index("slow")
+    pair = [waits["by_cell"][str(slow)], waits["by_cell"][str(slow + 1)]]
+    assert max(pair) > 0.03 > min(pair)
+    assert mfu["missing"] == "the FLOPs of the model, or the device, are not known of 7 of 7 runs"
+
+
+def test_one_recorded_run_that_is_asked_for_is_alone_on_the_map() -> None:
+    content = fleet_of(RUNS, "?run=slow")
+    assert content["headline"] == "2 ranks on 1 node."
+    assert content["left_out"] == ["6 other runs: this one was asked for"]
+    assert [run["id"] for run in content["result"]["runs"]] == ["slow"]
+    assert content["result"]["groups"] == [{"name": "all nodes", "above": "", "nodes": 1}]
+
+
+def test_runs_whose_waits_are_not_known_say_why_and_a_gpu_is_one(tmp_path: Path) -> None:
+    Training(steps=40, device="cuda", extra=late_rank).write(tmp_path / "pair")
+    alone = Training(steps=40, device="cuda", ranks=1, begins=100_000 * MS)
+    alone.write(tmp_path / "alone")
+    content = fleet_of(tmp_path)
+    assert content["of"] == "GPU"
+    assert content["headline"] == "3 GPUs of 2 recorded runs on 1 node."
+    wait = content["result"]["measures"][0]
+    assert wait["missing"] == "" and wait["by_node"] == [None, None]
+    assert wait["missing_of"].startswith("who waits is not known of 1 of 2 runs: it needs files of")
+    assert wait["by_cell"] == {"1": 0.0, "2": pytest.approx(WAIT, rel=0.05)}
+    Training(steps=40, begins=200_000 * MS).write(tmp_path / "cpu")
+    assert fleet_of(tmp_path)["of"] == "rank"
+
+
+def test_runs_that_do_not_fit_on_the_map_and_unreadable_ones_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        Training(steps=10, begins=number * 100_000 * MS).write(tmp_path / f"run-{number}")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "rank-0.attempt-0.cfr").write_bytes(b"CFREC\x09\r\n")
+    monkeypatch.setattr(recorded_fleets, "MAX_CELLS", 5)
+    content = fleet_of(tmp_path)
+    assert content["headline"] == "4 ranks of 2 recorded runs on 1 node. 4 more are not shown."
+    assert [content["result"]["runs"][at]["id"] for at in content["result"]["run_of"]] == [
+        "run-3",
+        "run-2",
+    ]
+    most, unread = content["left_out"]
+    assert most.startswith("2 runs: the map has") and "format version 9" in unread
+
+
+def test_a_watched_run_on_the_host_has_ranks_and_no_gpus(tmp_path: Path) -> None:
+    content = page_client(young_store(tmp_path)).get("/fleet").json()
+    assert (content["of"], content["headline"]) == ("rank", "2 ranks on 2 nodes.")
+    agent = live_node(node="node-0", gpus=1)
+    mixed = write_store(tmp_path / "mixed", [live_run(device="cpu")], [], [agent])
+    assert page_client(mixed).get("/fleet").json()["of"] == "GPU"
+
+
+def test_runs_on_the_host_have_rank_seconds() -> None:
+    assert page_client(RUNS).get("/runs").json()["headline"].startswith("7 runs, 366 rank-s")

@@ -40,6 +40,8 @@ class FleetMeasure:
     """Values of the few cells that differ from their nodes, and shown instead of both."""
     missing: str = ""
     """Why nothing is known; "" where something is."""
+    missing_of: str = ""
+    """Why it is not known of some runs, and of how many."""
     better: Literal["more", "less"] = "less"
 
 
@@ -64,7 +66,9 @@ class FleetRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetMap:
     schema: str = "computeflow.fleet-map/1"
-    grouped_by: str
+    of: Literal["GPU", "rank"] = "GPU"
+    """What a cell is."""
+    grouped_by: Literal["node", "switch", "run"]
     groups: tuple[FleetGroup, ...]
     """In the order of the nodes."""
     nodes: tuple[str, ...]
@@ -97,7 +101,9 @@ def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None 
     order, kept = order[:shown], counts[:shown]
     ranks = [of_node.get(name, ()) for name in order]
     cell_of = _cell_numbers(order, kept, run_index, runs, ranks)
+    on_host = bool(runs) and all(run.device == "cpu" for run in runs)
     return FleetMap(
+        of="rank" if on_host and not any(node.gpus for node in snapshot.nodes) else "GPU",
         grouped_by="switch" if topology is not None else "node",
         groups=_cut(groups, shown),
         nodes=tuple(order),

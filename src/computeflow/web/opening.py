@@ -15,6 +15,7 @@ from computeflow.answers.action_lists import ActionsAnswer
 from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
+from computeflow.auditing.run_history import RunRanks
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError
 from computeflow.web.reading_curves import ReadingCurves
@@ -112,6 +113,9 @@ class Opening(Protocol):
 
         Without an attempt it is that of the last one that has the step.
         """
+
+    def ranks(self, run: str) -> RunRanks | None:
+        """On which host each rank of a recorded run was; None where that is not recorded."""
 
     def readings(self, run: str) -> ReadingCurves | None:
         """Meters of the run's GPUs or ranks over time; None where such a source has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 
 from computeflow.answers.audits import AuditAnswer, audit
 from computeflow.answers.run_histories import RunsAnswer, runs
-from computeflow.auditing.run_history import RunHistory, RunRow
-from computeflow.economics import usd_per_hour
+from computeflow.auditing.run_history import RunHistory, RunRanks, RunRow
+from computeflow.economics import GpuPrice, usd_per_hour
 from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
 from computeflow.files.limits import FILES, RUN_BYTES
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
@@ -29,8 +30,16 @@ _MAX_READ = 4
 """Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
 _ONE_ATTEMPT = 0
 """The number of the attempt of a trace."""
-_Row = tuple[RunRow | None, tuple[str, ...]]
-"""A run in the history, and what of it was left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadRun:
+    """A run in the history, what of it was left out, and where its ranks were."""
+
+    row: RunRow | None = None
+    left_out: tuple[str, ...] = ()
+    ranks: RunRanks | None = None
+    price: GpuPrice | None = None
 
 
 class RecordingOpening:
@@ -51,18 +60,22 @@ class RecordingOpening:
         if not folders:
             answer = self._audit(self.path)
             return [] if answer is None else [self._traced_line(answer)]
-        rows = [row for row, _ in map(self._row, folders) if row is not None]
+        rows = [read.row for read in map(self._row, folders) if read.row is not None]
         return [self._line(row) for row in sorted(rows, key=lambda row: -row.start)]
 
     def runs_answer(self) -> RunsAnswer | None:
         folders = self._folders()
         if not folders:
             return None
-        rows = [self._row(folder) for folder in folders]
-        found = sorted((row for row, _ in rows if row is not None), key=lambda row: -row.start)
-        left_out = tuple(note for _, notes in rows for note in notes)
+        read = [self._row(folder) for folder in folders]
+        rows = [each.row for each in read if each.row is not None]
+        if not rows:
+            return None
+        found = sorted(rows, key=lambda row: -row.start)
+        left_out = tuple(note for each in read for note in each.left_out)
+        price = next((each.price for each in read if each.price is not None), None)
         history = RunHistory(rows=tuple(found), against=None, left_out=left_out)
-        return RunsAnswer(folder=str(self.path), history=history, price=self._price())
+        return RunsAnswer(folder=str(self.path), history=history, price=price)
 
     def audit(self, run: str) -> AuditAnswer | None:
         return self._audit(self._find(run))
@@ -94,6 +107,9 @@ class RecordingOpening:
             return None
         report = answer.report
         return traced_spans(report.traces, report.request.trace, step, most, read_rank)
+
+    def ranks(self, run: str) -> RunRanks | None:
+        return self._row(self._find(run)).ranks if self._folders() else None
 
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
@@ -135,20 +151,22 @@ class RecordingOpening:
             return None
         return self._audits.get(path, _revision(path), lambda: audit(path, **given))
 
-    def _row(self, folder: Path) -> _Row:
+    def _row(self, folder: Path) -> _ReadRun:
         return self._rows.get(folder, _revision(folder), lambda: self._read_row(folder))
 
-    def _read_row(self, folder: Path) -> _Row:
+    def _read_row(self, folder: Path) -> _ReadRun:
         options = self._options
         try:
-            history = runs(folder, price=options.price, on=options.on).history
+            answer = runs(folder, price=options.price, on=options.on)
         except ComputeFlowError as error:
-            return None, (str(error),)
-        return history.rows[0], history.left_out
-
-    def _price(self) -> Any:
-        folders = self._folders()
-        return runs(folders[0], price=self._options.price, on=self._options.on).price
+            return _ReadRun(left_out=(str(error),))
+        (row,) = answer.history.rows
+        return _ReadRun(
+            row=row,
+            left_out=answer.history.left_out,
+            ranks=answer.history.ranks[row.folder],
+            price=answer.price,
+        )
 
     def _line(self, row: RunRow) -> RunLine:
         return RunLine(
@@ -156,7 +174,7 @@ class RecordingOpening:
             name=row.name,
             state=row.state,
             gpus=row.ranks,
-            device="",
+            device=row.device,
             started=row.start,
             updated=row.start + row.wall_seconds,
             step=row.steps,

@@ -84,6 +84,9 @@ class StoreOpening:
         asked = AskedStep(run=run, step=step, attempt=attempt, most=most)
         return stored_spans(asked, self._segments, self._journal.spans(run, step, AROUND))
 
+    def ranks(self, run: str) -> None:
+        return None
+
     def readings(self, run: str) -> ReadingCurves | None:
         found = {each.run: each for each in self.top().snapshot.runs}.get(run)
         if found is None or not found.nodes:
