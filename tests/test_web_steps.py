@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from batch_maker import batches_of
 from computeflow.collection.store.journal import JournalWriter
@@ -23,7 +25,7 @@ from computeflow.web.opening import AuditOptions, Opening, open_directory
 from computeflow.web.step_cells import CellReader
 from computeflow.web.step_spans import WAIT, StepSpans
 from computeflow.web.step_table import StepTable
-from live_store_maker import LATE, late_rank, young_store
+from live_store_maker import LATE, late_rank, node_batches, young_store
 from live_value_maker import live_run
 from page_client import page_client
 from run_folder_maker import MS, Training
@@ -251,3 +253,82 @@ def test_a_run_whose_collectives_are_not_recorded_has_no_time_without_waits(tmp_
     (run,) = page_client(young_store(tmp_path, made)).get(f"/runs/{RUN}").json()["result"]["runs"]
     for rank in run["slowest"]:
         assert rank["step_seconds"] and rank["own_seconds"] is rank["late_seconds"] is None
+
+
+def opened_step(client: TestClient, query: str = "") -> tuple[int, int]:
+    content = client.get(f"/timeline/{RUN}{query}").json()
+    return content["timeline"]["attempt"], content["timeline"]["step"]
+
+
+def two_slow(rank: int, step: int) -> Mapping[str, int]:
+    """One slow step long ago, a slower one at the beginning, and one among the last."""
+    slow = {1: 2_000 * MS, 12: 900 * MS, 145: 300 * MS}
+    return {"f": slow.get(step, 0) + (LATE if rank else 0)}
+
+
+def test_a_timeline_opens_the_slowest_of_the_steps_that_were_judged_last(tmp_path: Path) -> None:
+    made = Training(ranks=2, steps=150, extra=two_slow, ends=False)
+    store = young_store(tmp_path, made)
+    client = page_client(store)
+    (run,) = client.get("/runs").json()["result"]["runs"]
+    assert 5 < run["window_seconds"] / run["step_seconds"] < 100
+    assert opened_step(client) == (0, 145)
+    (tmp_path / "recorded").mkdir()
+    assert opened_step(page_client(made.write(tmp_path / "recorded" / RUN))) == (0, 12)
+
+
+def test_a_timeline_of_a_recording_opens_a_step_that_was_not_done_before(tmp_path: Path) -> None:
+    folder = tmp_path / RUN
+    folder.mkdir()
+    Training(steps=20, extra=slow).write(folder)
+    again = Training(steps=30, attempt=1, begins=60_000 * MS, extra=two_slow)
+    again.write(folder)
+    client = page_client(folder)
+    assert opened_step(client)[1] > 20, "step 12 was done before"
+    assert opened_step(client, "?attempt=0")[0] == 0
+
+
+def test_a_run_that_is_not_watched_opens_its_slowest_step(tmp_path: Path) -> None:
+    """Nothing was judged: all steps but the first one are there to choose from."""
+    store = stored(tmp_path, sealed=True)
+    with closing(StateDatabase(store / "state.sqlite")) as state:
+        state.save_view([], [live_run(run=RUN, window_seconds=0.0)])
+    client = page_client(store)
+    assert opened_step(client, "?attempt=0") == (0, SLOW_STEP)
+    assert opened_step(client)[0] == 1
+
+
+def test_the_last_step_of_a_run_that_goes_on_is_one_of_all_its_ranks(tmp_path: Path) -> None:
+    """News of one rank come some steps later; another has been silent for long."""
+    store, until = open_store(tmp_path / "store"), {0: 200, 1: 197, 2: 20}
+    writer = JournalWriter(store.journal, 1)
+    for batch in node_batches(tmp_path / "made", Training(ranks=3, steps=200, ends=False)):
+        (rows,) = batch.ranks
+        if int(batch.steps["number"].max(initial=0)) <= until[rows.rank]:
+            writer.append([(1_795_000_000_000_000, pack_batch(batch))])
+    writer.close()
+    with closing(StateDatabase(store.state)) as state:
+        state.save_view([], [live_run(run=RUN)])
+    client = page_client(store.path)
+    last = client.get(f"/timeline/{RUN}").json()["last_step"]
+    assert 190 <= last <= 197
+    (one, other) = client.get(f"/timeline/{RUN}?step={last}").json()["timeline"]["ranks"]
+    assert one["spans"] and other["spans"]
+    (alone,) = client.get(f"/timeline/{RUN}?step={last + 5}").json()["timeline"]["ranks"]
+    assert alone["rank"] == 0
+
+
+@pytest.mark.parametrize("query", ["?step=99", "?step=35&attempt=1"])
+def test_a_step_that_is_not_there_names_those_that_are(source: Path, query: str) -> None:
+    empty = page_client(source).get(f"/timeline/{RUN}{query}").json()["empty"]
+    assert empty["commands"] == []
+    assert "no rank has step" in empty["text"]
+    assert "Its steps are 1 to 40; 1 to 30." in empty["text"]
+
+
+def test_a_watched_run_without_a_step_says_so(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    with closing(StateDatabase(store.state)) as state:
+        state.save_view([], [live_run(run=RUN)])
+    empty = page_client(store.path).get(f"/timeline/{RUN}").json()["empty"]
+    assert (empty["text"], empty["commands"]) == ("llama-7b: no step of it is known yet.", [])

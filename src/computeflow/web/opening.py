@@ -76,6 +76,12 @@ class StepPictures(Protocol):
     def picture(self, which: str) -> dict[str, Any]:
         """A heat map of rank and step: the longest step of each cell."""
 
+    def last_step(self, attempt: AttemptColumns) -> int:
+        """The last step of an attempt that can be drawn: of a run that goes on, of all its ranks."""
+
+    def slowest_step(self, attempt: AttemptColumns, judged: int | None) -> int:
+        """The longest step of an attempt after its first; of its last ones, where so many are told."""
+
     def curve(self) -> dict[str, Any]:
         """The median over ranks and the slowest rank, step by step."""
 
