@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from computeflow.economics import usd_of
 from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
@@ -26,6 +29,8 @@ class RunRow:
     wall_seconds: float
     state: str
     ranks: int
+    device: str
+    """Its GPU's name; "cpu" where the host computed."""
     steps: int
     """Steps that were kept: those done again count once."""
     step_seconds: float | None
@@ -41,12 +46,28 @@ class RunRow:
     """Median step over that of the run it is compared with."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunRanks:
+    """Where the ranks of a run were, and for how long others waited for each."""
+
+    rank: NDArray[np.int32]
+    hosts: tuple[str, ...]
+    host: NDArray[np.int32]
+    """Place in `hosts`."""
+    wait_seconds: NDArray[np.float64]
+    """In a step; NaN where nobody knows."""
+    waits_missing: str
+    """Why it is not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
     rows: tuple[RunRow, ...]
     """The latest first."""
     against: RunRow | None
     left_out: tuple[str, ...]
+    ranks: dict[str, RunRanks] = field(default_factory=dict)
+    """By the run's folder."""
 
 
 def read_history(
@@ -61,31 +82,49 @@ def read_history(
     folders = list(find_run_folders(folder))
     if not folders:
         raise InputError(f"{folder}: no recorded runs in it (computeflow record -- COMMAND)")
-    rows, left_out = [], list[str]()
+    rows, left_out, ranks = list[RunRow](), list[str](), dict[str, RunRanks]()
     for number, path in enumerate(folders, 1):
         if say is not None:
             say(f"{number:,} of {len(folders):,} runs read")
-        row = _read(path, request, usd_per_gpu_hour, left_out)
-        rows += [] if row is None else [row]
+        report = _read(path, request, left_out)
+        if report is not None:
+            rows.append(_row(report, usd_per_gpu_hour))
+            ranks[rows[-1].folder] = _ranks(report.facts)
     if not rows:
         raise InputError("; ".join(left_out))
     rows.sort(key=lambda row: -row.start)
     other = None if against is None else _find(against, rows, request, usd_per_gpu_hour)
     return RunHistory(
-        rows=tuple(_compared(row, other) for row in rows), against=other, left_out=tuple(left_out)
+        rows=tuple(_compared(row, other) for row in rows),
+        against=other,
+        left_out=tuple(left_out),
+        ranks=ranks,
     )
 
 
-def _read(
-    folder: Path, request: SourceRequest, usd: float | None, left_out: list[str]
-) -> RunRow | None:
+def _read(folder: Path, request: SourceRequest, left_out: list[str]) -> SourceReport | None:
     try:
         report = read_run_folder(folder, request)
     except ComputeFlowError as error:
         left_out.append(str(error))
         return None
     left_out += report.left_out
-    return _row(report, usd)
+    return report
+
+
+def _ranks(run: RecordedRun) -> RunRanks:
+    hosts = dict.fromkeys(rank.host for rank in run.per_rank)
+    places = {host: place for place, host in enumerate(hosts)}
+    steps = max((rank.booked_steps for rank in run.per_rank), default=0) or 1
+    known = not run.waits_missing and any(rank.came_last is not None for rank in run.per_rank)
+    waits = [rank.waited_for_seconds / steps if known else np.nan for rank in run.per_rank]
+    return RunRanks(
+        rank=np.array([rank.rank for rank in run.per_rank], np.int32),
+        hosts=tuple(hosts),
+        host=np.array([places[rank.host] for rank in run.per_rank], np.int32),
+        wait_seconds=np.array(waits, np.float64),
+        waits_missing="" if known else run.waits_missing or "collectives that several ranks share",
+    )
 
 
 def _row(report: SourceReport, usd: float | None) -> RunRow:
@@ -100,6 +139,7 @@ def _row(report: SourceReport, usd: float | None) -> RunRow:
         wall_seconds=wall,
         state=run.state,
         ranks=run.ranks,
+        device=run.device if run.device == "cpu" else run.gpu or run.device,
         steps=max(run.steps - run.redone_steps, 0),
         step_seconds=run.step_seconds,
         tokens_per_second=run.tokens_per_second,
@@ -122,10 +162,10 @@ def _find(name: str, rows: Sequence[RunRow], request: SourceRequest, usd: float 
         folders = list(find_run_folders(Path(name)))
     except InputError:
         raise UnknownNameError("run", name, [row.name for row in rows]) from None
-    found = _read(folders[0], request, usd, left_out) if len(folders) == 1 else None
+    found = _read(folders[0], request, left_out) if len(folders) == 1 else None
     if found is None:
         raise InputError(f"--against {name}: {'; '.join(left_out) or 'not one recorded run'}")
-    return found
+    return _row(found, usd)
 
 
 def _compared(row: RunRow, other: RunRow | None) -> RunRow:

@@ -1,8 +1,9 @@
 """`FleetMap`: every GPU of a fleet with what is known of it, in columns, so that all are one picture.
 
 A cell is a GPU; where a run is on its node, it is a rank of that run: the first rank there on GPU 0.
-What a collector knows of a node (the MFU of its run, its faults) holds for all of its cells; what it
-knows of a rank or a GPU holds for one. None is unknown.
+What a collector knows of a node (its faults, a late rank of which it knows the node alone) holds for
+all of its cells; what it knows of a rank or a GPU holds for one. None is unknown: also for a GPU that
+its node's run does not use.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class FleetMeasure:
     """Values of the few cells that differ from their nodes, and shown instead of both."""
     missing: str = ""
     """Why nothing is known; "" where something is."""
+    missing_of: str = ""
+    """Why it is not known of some runs, and of how many."""
     better: Literal["more", "less"] = "less"
 
 
@@ -63,7 +66,9 @@ class FleetRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetMap:
     schema: str = "computeflow.fleet-map/1"
-    grouped_by: str
+    of: Literal["GPU", "rank"] = "GPU"
+    """What a cell is."""
+    grouped_by: Literal["node", "switch", "run"]
     groups: tuple[FleetGroup, ...]
     """In the order of the nodes."""
     nodes: tuple[str, ...]
@@ -89,14 +94,16 @@ def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None 
     found = {node.node: node for node in snapshot.nodes}
     names = list(dict.fromkeys([*found, *(node for run in runs for node in run.nodes)]))
     groups, order = _grouped(names, topology)
-    of_node = _ranks_by_node(places, runs)
+    run_index = {node: number for number, run in enumerate(runs) for node in run.nodes}
+    of_node = _ranks_by_node(places, runs, run_index)
     counts = [_cells(name, found.get(name), runs, of_node) for name in order]
     shown = _shown(counts)
     order, kept = order[:shown], counts[:shown]
-    run_index = {node: number for number, run in enumerate(runs) for node in run.nodes}
-    ranks = [of_node.get(name, (None, ()))[1] for name in order]
+    ranks = [of_node.get(name, ()) for name in order]
     cell_of = _cell_numbers(order, kept, run_index, runs, ranks)
+    on_host = bool(runs) and all(run.device == "cpu" for run in runs)
     return FleetMap(
+        of="rank" if on_host and not any(node.gpus for node in snapshot.nodes) else "GPU",
         grouped_by="switch" if topology is not None else "node",
         groups=_cut(groups, shown),
         nodes=tuple(order),
@@ -107,8 +114,8 @@ def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None 
         ),
         run_of=tuple(run_index.get(name) for name in order),
         measures=(
-            _mfu(order, runs, run_index),
-            _lateness(order, runs, run_index, cell_of),
+            _mfu(order, kept, ranks, runs, run_index),
+            _lateness(order, kept, ranks, runs, run_index),
             _reading("power", "Power", "W", POWER_READINGS, order, kept, found),
             _reading("temperature", "Temperature", "°C", TEMPERATURE_READINGS, order, kept, found),
             _health(order, found, snapshot, cell_of),
@@ -179,18 +186,30 @@ def _shown(counts: Sequence[int]) -> int:
     return len(counts)
 
 
-NodeRanks = dict[str, tuple[str | None, tuple[int, ...]]]
-"""The run of a node, and its ranks there."""
+NodeRanks = dict[str, tuple[int, ...]]
 
 
-def _ranks_by_node(places: Places, runs: Sequence[LiveRun]) -> NodeRanks:
-    found: dict[str, tuple[str | None, tuple[int, ...]]] = {}
-    for run in runs:
-        by_node: dict[str, list[int]] = {}
-        for rank, node in sorted(places.get(run.run, {}).items()):
-            by_node.setdefault(node, []).append(rank)
-        found |= {node: (run.run, tuple(ranks)) for node, ranks in by_node.items()}
-    return found
+def _ranks_by_node(
+    places: Places, runs: Sequence[LiveRun], run_index: Mapping[str, int]
+) -> NodeRanks:
+    """Ranks of each node's run there, of runs of which the node of every rank is known.
+
+    Of a part of the ranks of a node nobody could tell which GPU each one has.
+    """
+    found: dict[str, list[int]] = {}
+    for number, run in enumerate(runs):
+        known = _places_of(run, places)
+        if len(known) < min(run.ranks, MAX_CELLS):
+            continue
+        for rank, node in sorted(known.items()):
+            if run_index.get(node) == number:
+                found.setdefault(node, []).append(rank)
+    return {node: tuple(ranks) for node, ranks in found.items()}
+
+
+def _places_of(run: LiveRun, places: Places) -> dict[int, str]:
+    """Rank to node; a store of before these were kept at once names those of the slowest ranks."""
+    return {rank.rank: rank.node for rank in run.slowest} | dict(places.get(run.run, {}))
 
 
 def _cells(name: str, node: LiveNode | None, runs: Sequence[LiveRun], of_node: NodeRanks) -> int:
@@ -198,7 +217,7 @@ def _cells(name: str, node: LiveNode | None, runs: Sequence[LiveRun], of_node: N
     if node is not None and node.gpus:
         return node.gpus
     if name in of_node:
-        return len(of_node[name][1])
+        return len(of_node[name])
     mine = [run for run in runs if name in run.nodes]
     return max(mine[0].world // len(mine[0].nodes), 1) if mine else 1
 
@@ -233,32 +252,86 @@ def _spans(ranks: Sequence[int]) -> tuple[int, ...]:
 
 
 def _mfu(
-    order: Sequence[str], runs: Sequence[LiveRun], run_index: Mapping[str, int]
+    order: Sequence[str],
+    counts: Sequence[int],
+    ranks: Sequence[Sequence[int]],
+    runs: Sequence[LiveRun],
+    run_index: Mapping[str, int],
 ) -> FleetMeasure:
-    values = [runs[run_index[name]].mfu if name in run_index else None for name in order]
+    found = _RankValues()
+    for name, count, mine in zip(order, counts, ranks, strict=True):
+        value = runs[run_index[name]].mfu if name in run_index else None
+        found.add(count, value, dict.fromkeys(range(len(mine)), value))
     missing = "no run reports the FLOPs of its model"
-    return _measure("mfu", "MFU", "%", values, missing, better="more")
+    return _measure("mfu", "MFU", "%", found.by_node, missing, by_cell=found.by_cell, better="more")
+
+
+@dataclass(slots=True)
+class _RankValues:
+    """Values of ranks, node by node."""
+
+    by_node: list[float | None] = field(default_factory=list)
+    by_cell: dict[int, float] = field(default_factory=dict)
+    cells: int = 0
+
+    def add(self, count: int, usual: float | None, own: Mapping[int, float | None]) -> None:
+        """A node of so many cells: `own` has the values of those that are ranks, by their places.
+
+        It is empty where nobody knows which they are; `usual` is then the value of all.
+        """
+        unused = any(place not in own for place in range(count)) if own else False
+        if unused or None in own.values():
+            usual = None
+        self.by_node.append(usual)
+        self.by_cell |= {
+            self.cells + place: value
+            for place, value in own.items()
+            if value is not None and value != usual and place < count
+        }
+        self.cells += count
 
 
 def _lateness(
     order: Sequence[str],
+    counts: Sequence[int],
+    ranks: Sequence[Sequence[int]],
     runs: Sequence[LiveRun],
     run_index: Mapping[str, int],
-    cell_of: Mapping[tuple[str, int], int],
 ) -> FleetMeasure:
-    """Seconds that a rank comes after its peers: of a run's slowest ranks; the others come earlier."""
-    known = {run.run for run in runs if any(r.late_seconds is not None for r in run.slowest)}
-    values = [
-        0.0 if name in run_index and runs[run_index[name]].run in known else None for name in order
-    ]
-    by_cell = {
-        cell_of[run.run, rank.rank]: max(rank.late_seconds, 0.0)
-        for run in runs
-        for rank in run.slowest
-        if rank.late_seconds is not None and (run.run, rank.rank) in cell_of
-    }
+    """Seconds that a rank comes after its peers: of a run's slowest ranks; the others come earlier.
+
+    Of ranks whose GPU is not known the latest one stands for its node.
+    """
+    known = [any(rank.late_seconds is not None for rank in run.slowest) for run in runs]
+    late = [{rank.rank: _late(rank.late_seconds) for rank in run.slowest} for run in runs]
+    latest = _latest_by_node(runs)
+    found = _RankValues()
+    for name, count, mine in zip(order, counts, ranks, strict=True):
+        number = run_index.get(name)
+        if number is None or not known[number]:
+            found.add(count, None, {})
+            continue
+        own = {place: late[number].get(rank, 0.0) for place, rank in enumerate(mine)}
+        found.add(count, 0.0 if own else latest.get((number, name), 0.0), own)
     missing = "no run has collectives in which ranks wait for each other"
-    return _measure("wait", "Wait caused", "s a step", values, missing, by_cell=by_cell)
+    return _measure(
+        "wait", "Wait caused", "s a step", found.by_node, missing, by_cell=found.by_cell
+    )
+
+
+def _late(seconds: float | None) -> float | None:
+    return None if seconds is None else max(seconds, 0.0)
+
+
+def _latest_by_node(runs: Sequence[LiveRun]) -> dict[tuple[int, str], float | None]:
+    """How late the latest rank of each run and node is, by the run's place; None is not known."""
+    found: dict[tuple[int, str], float | None] = {}
+    for number, run in enumerate(runs):
+        for rank in run.slowest:
+            mine, before = _late(rank.late_seconds), found.get((number, rank.node), 0.0)
+            known = mine is not None and before is not None
+            found[number, rank.node] = max(mine or 0.0, before or 0.0) if known else None
+    return found
 
 
 def _reading(
@@ -293,12 +366,12 @@ def _health(
     snapshot: LiveSnapshot,
     cell_of: Mapping[tuple[str, int], int],
 ) -> FleetMeasure:
-    """A place in `HEALTH`."""
+    """A place in `HEALTH`; a finding on ranks whose GPU is not known is one on its nodes."""
     whole, by_cell = set[str](), dict[int, float]()
     for finding in snapshot.open_findings:
         cells = [cell_of[finding.run, r] for r in finding.ranks if (finding.run, r) in cell_of]
         by_cell |= dict.fromkeys(cells, float(HEALTH.index("open finding")))
-        if not cells:
+        if not cells or len(cells) < len(finding.ranks):
             whole |= {*finding.nodes}
     values: list[float | None] = []
     for name in order:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from computeflow.auditing.run_history import RunHistory, RunRow
 from computeflow.economics import GpuPrice
-from computeflow.units import format_count, format_seconds, format_share, format_usd
+from computeflow.units import HOUR_SECONDS, format_count, format_seconds, format_share, format_usd
 from computeflow.views.tables import Table, columns, left_out_notes
 
 _NAME_CHARACTERS = 28
@@ -15,7 +16,7 @@ _NAME_CHARACTERS = 28
 
 def runs_headline(history: RunHistory) -> str:
     rows = history.rows
-    text = f"{format_count(len(rows), 'run')}, {sum(row.gpu_hours for row in rows):,.1f} GPU-hours"
+    text = f"{format_count(len(rows), 'run')}, {_time_text(rows)}"
     if all(row.usd is not None for row in rows):
         text += f", {format_usd(sum(row.usd or 0.0 for row in rows))}"
     latest = rows[0]
@@ -25,12 +26,25 @@ def runs_headline(history: RunHistory) -> str:
     return f"{text}."
 
 
+def _time_text(rows: Sequence[RunRow]) -> str:
+    """`12.5 GPU-hours`, `346 rank-s` where the host computed, or both."""
+    on_host = sum(row.gpu_hours for row in rows if row.device == "cpu")
+    hours = [row.gpu_hours for row in rows if row.device != "cpu"]
+    texts = [f"{sum(hours):,.1f} GPU-hours"] if hours else []
+    if len(hours) < len(rows):
+        seconds = on_host * HOUR_SECONDS
+        unit, size = ("rank-hours", HOUR_SECONDS) if seconds > 1e6 else ("rank-s", 1.0)
+        texts.append(f"{seconds / size:,.0f} {unit}")
+    return " and ".join(texts)
+
+
 def runs_table(title: str, history: RunHistory, price: GpuPrice | None) -> Table:
     compared, priced = history.against is not None, price is not None
     heads = ["run", "start (UTC)", "ranks", "steps", "step", "MFU", "goodput", "again"]
     heads += ["against"] * compared + ["USD"] * priced
+    of = "rank" if all(row.device == "cpu" for row in history.rows) else "GPU"
     notes = [
-        "goodput: share of all GPU-seconds in steps that were kept; again: restarts",
+        f"goodput: share of all {of}-seconds in steps that were kept; again: restarts",
         *left_out_notes(history.left_out),
     ]
     if history.against is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from computeflow.collection.store.segment_tables import WORDS, SegmentTables
 from computeflow.collection.wire.batches import Batch, unpack_known
 from computeflow.errors import InputError
 from computeflow.files.names import shown
+from computeflow.telemetry.run_folders.arrivals import UNKNOWN
 from computeflow.web.reading_curves import OF_READING
 from computeflow.web.row_columns import Columns, join_columns
 
@@ -98,25 +99,46 @@ class JournalRows:
             ]
             return [part for rows in found for part in (*rows.joined, *rows.loose)]
 
-    def spans(self, run: str, step: int) -> dict[str, Columns]:
-        """`spans` of one step of a run, and `leads` of about that time; in Unix microseconds."""
+    def spans(self, run: str, step: int, around: int) -> dict[str, Columns]:
+        """`spans` of one step of a run and of so many around it, `leads` and `collectives` of about
+        that time; in Unix microseconds.
+
+        Arrivals come later than their steps: the journal is read for them once more.
+        """
+        first, last = step - around, step + around
+        found = self._tables(run, lambda batch: _has_steps(batch, first - 1, last), first, last)
+        if "spans" in found:
+            begin, end = int(found["spans"]["start"].min()), int(found["spans"]["start"].max())
+            ends = end + round(1e6 * float(found["spans"]["seconds"].max()))
+            later = self._tables(run, lambda batch: _has_arrivals(batch, begin, ends))
+            found |= {name: rows for name, rows in later.items() if name == "collectives"}
+        return found
+
+    def _tables(
+        self, run: str, wanted: Callable[[Batch], bool], first: int = 0, last: int = -1
+    ) -> dict[str, Columns]:
+        """`spans` of these steps, and all `leads` and `collectives`, of the batches that are wanted."""
         gathered = SegmentTables()
         for number in journal_numbers(self._folder):
             with suppress(InputError):  # the others have what they have
                 for _, batch in _batches(journal_path(self._folder, number), 0):
-                    if batch.run == run and _has_one_of(batch, (step - 1, step)):
+                    if batch.run == run and wanted(batch):
                         gathered.take(batch)
         tables = gathered.tables()
         texts = np.array([*gathered.words.places, ""], object)
         found = {}
-        for table in tables.keys() & {"spans", "leads"}:
+        for table in tables.keys() & {"spans", "leads", "collectives"}:
             columns = tables[table]
-            kept = columns["step"] == step if "step" in columns else slice(None)
+            which: Any = slice(None)
+            if table == "spans":
+                which = (columns["step"] >= first) & (columns["step"] <= last)
             found[table] = {
-                name: texts[values[kept]] if name in WORDS[table] else values[kept]
+                name: texts[values[which]]
+                if name in WORDS[table]
+                else np.ma.filled(values[which], UNKNOWN)
                 for name, values in columns.items()
             }
-        return found
+        return {table: rows for table, rows in found.items() if len(next(iter(rows.values())))}
 
     def _read(self) -> None:
         numbers = journal_numbers(self._folder)
@@ -175,8 +197,18 @@ def _batches(path: Path, start: int) -> Iterator[tuple[int, Batch]]:
         return  # sealed meanwhile: its rows are in Parquet
 
 
-def _has_one_of(batch: Batch, steps: tuple[int, ...]) -> bool:
-    return bool(batch.steps) and bool(np.isin(batch.steps["number"], steps).any())
+def _has_steps(batch: Batch, first: int, last: int) -> bool:
+    if not batch.steps:
+        return False
+    number = batch.steps["number"]
+    return bool(((number >= first) & (number <= last)).any())
+
+
+def _has_arrivals(batch: Batch, begin: int, end: int) -> bool:
+    if not batch.arrivals:
+        return False
+    at = batch.arrivals["at"]
+    return bool(((at >= begin) & (at <= end)).any())
 
 
 def _steps_of(batch: Batch) -> Columns:

@@ -15,6 +15,7 @@ from computeflow.answers.action_lists import ActionsAnswer
 from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
+from computeflow.auditing.run_history import RunRanks
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.web.reading_curves import ReadingCurves
@@ -24,7 +25,7 @@ from computeflow.web.step_table import AttemptColumns
 Kind = Literal["recording", "store"]
 _NAMED = 8
 """Runs of one name whose ids an error lists."""
-Table = Literal["steps", "spans", "leads", "readings"]
+Table = Literal["steps", "spans", "leads", "collectives", "readings"]
 """Tables of a store that pictures are made of."""
 
 
@@ -89,6 +90,12 @@ class StepPictures(Protocol):
     def picture(self, which: str) -> dict[str, Any]:
         """A heat map of rank and step: the longest step of each cell."""
 
+    def last_step(self, attempt: AttemptColumns) -> int:
+        """The last step of an attempt that can be drawn: of a run that goes on, of all its ranks."""
+
+    def slowest_step(self, attempt: AttemptColumns, judged: int | None) -> int:
+        """The longest step of an attempt after its first; of its last ones, where so many are told."""
+
     def curve(self) -> dict[str, Any]:
         """The median over ranks and the slowest rank, step by step."""
 
@@ -126,6 +133,9 @@ class Opening(Protocol):
 
         Without an attempt it is that of the last one that has the step.
         """
+
+    def ranks(self, run: str) -> RunRanks | None:
+        """On which host each rank of a recorded run was; None where that is not recorded."""
 
     def readings(self, run: str) -> ReadingCurves | None:
         """Meters of the run's GPUs or ranks over time; None where such a source has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from computeflow.answers.audits import AuditAnswer, audit
 from computeflow.answers.inputs import open_catalog
 from computeflow.answers.run_histories import RunsAnswer, runs
-from computeflow.auditing.run_history import RunHistory, RunRow
+from computeflow.auditing.run_history import RunHistory, RunRanks, RunRow
 from computeflow.economics import GpuPrice, find_price, usd_per_hour
 from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
 from computeflow.files.limits import FILES, RUN_BYTES
@@ -36,8 +37,15 @@ _UNIX_NANOSECONDS = 10**18
 """September 2001: no machine has run for so long."""
 _ONE_ATTEMPT = 0
 """The number of the attempt of a trace."""
-_Row = tuple[RunRow | None, tuple[str, ...]]
-"""A run in the history, and what of it was left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadRun:
+    """A run in the history, what of it was left out, and where its ranks were."""
+
+    row: RunRow | None = None
+    left_out: tuple[str, ...] = ()
+    ranks: RunRanks | None = None
 
 
 class RecordingOpening:
@@ -58,7 +66,7 @@ class RecordingOpening:
         if not folders:
             answer = self._audit(self.path)
             return [] if answer is None else [self._traced_line(answer)]
-        rows = [(folder, self._row(folder)[0]) for folder in folders]
+        rows = [(folder, self._row(folder).row) for folder in folders]
         found = [(folder, row) for folder, row in rows if row is not None]
         return [self._line(*each) for each in sorted(found, key=lambda each: -each[1].start)]
 
@@ -66,9 +74,10 @@ class RecordingOpening:
         folders = self._folders()
         if not folders:
             return None
-        rows = [self._row(folder) for folder in folders]
-        found = sorted((row for row, _ in rows if row is not None), key=lambda row: -row.start)
-        left_out = (*(note for _, notes in rows for note in notes), *self._left_out())
+        read = [self._row(folder) for folder in folders]
+        rows = [each.row for each in read if each.row is not None]
+        found = sorted(rows, key=lambda row: -row.start)
+        left_out = (*(note for each in read for note in each.left_out), *self._left_out())
         history = RunHistory(rows=tuple(found), against=None, left_out=left_out)
         return RunsAnswer(folder=str(self.path), history=history, price=self._price)
 
@@ -102,6 +111,9 @@ class RecordingOpening:
             return None
         report = answer.report
         return traced_spans(report.traces, report.request.trace, step, most, read_rank)
+
+    def ranks(self, run: str) -> RunRanks | None:
+        return self._row(self._find(run)).ranks if self._folders() else None
 
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
@@ -156,16 +168,17 @@ class RecordingOpening:
             raise InputError(why)
         return self._audits.get(path, _revision(path), lambda: audit(path, **given))
 
-    def _row(self, folder: Path) -> _Row:
+    def _row(self, folder: Path) -> _ReadRun:
         return self._rows.get(folder, _revision(folder), lambda: self._read_row(folder))
 
-    def _read_row(self, folder: Path) -> _Row:
+    def _read_row(self, folder: Path) -> _ReadRun:
         options = self._options
         try:
             history = runs(folder, price=options.price, on=options.device).history
         except ComputeFlowError as error:
-            return None, (str(error),)
-        return history.rows[0], history.left_out
+            return _ReadRun(left_out=(str(error),))
+        (row,) = history.rows
+        return _ReadRun(row=row, left_out=history.left_out, ranks=history.ranks[row.folder])
 
     @cached_property
     def _price(self) -> GpuPrice | None:
@@ -185,7 +198,7 @@ class RecordingOpening:
             name=shown_whole(row.name),
             state=row.state,
             gpus=row.ranks,
-            device="",
+            device=row.device,
             started=row.start,
             updated=row.start + row.wall_seconds,
             step=row.steps,

@@ -19,6 +19,8 @@ from computeflow.files.parquet import parquet_engine
 from computeflow.web.row_columns import Columns, join_columns
 from computeflow.web.step_table import COLUMNS, ROWS, AttemptColumns, Matrix, cells
 
+_BEHIND = 64
+"""Steps behind the first from which on a rank has fallen silent: ranks that train come together."""
 _NAMES = {"rank": np.int64, "attempt": np.int64, "step": np.int64, "seconds": np.float64}
 
 
@@ -37,10 +39,15 @@ class StepCells:
     """The number of the longest step of each cell."""
     mean: Matrix
     attempts: tuple[AttemptColumns, ...]
-    waits_missing: str = "a store keeps only whole steps"
+    heard_last: dict[int, int]
+    """The last step that all ranks have come to, by attempt, where news of it is not sealed yet."""
+    waits_missing: str = (
+        "a collector works them out for the last steps alone, as medians of ranks; "
+        "the timeline of a step has its own"
+    )
 
     def picture(self, which: str) -> dict[str, Any]:
-        """The cells as they were read; time without waits is not in a store."""
+        """The cells as they were read: whole steps. Who waited is not worked out for all of them."""
         offsets = np.where(np.isnan(self.longest), 0, self.longest_steps - np.array(self.steps))
         return {
             "of": "seconds",
@@ -52,6 +59,23 @@ class StepCells:
             **cells(self.longest),
             "longest": offsets.tolist() if self.steps_per_column > 1 else None,
         }
+
+    def last_step(self, attempt: AttemptColumns) -> int:
+        return self.heard_last.get(attempt.number, attempt.last)
+
+    def slowest_step(self, attempt: AttemptColumns, judged: int | None) -> int:
+        """The longest of the last `judged` steps that all ranks have come to; of all but the first
+        without a number. Of a cell its longest step alone is known.
+        """
+        last = self.last_step(attempt)
+        since = max(attempt.first + 1, 0 if judged is None else last - judged + 1)
+        later = [each.column for each in self.attempts if each.column > attempt.column]
+        columns = slice(attempt.column, min([*later, len(self.steps)]))
+        numbers, longest = self.longest_steps[:, columns], self.longest[:, columns]
+        inside = (numbers >= since) & (numbers <= last) & ~np.isnan(longest)
+        if not inside.any():
+            return last
+        return int(numbers.flat[np.argmax(np.where(inside, longest, -np.inf))])
 
     def curve(self) -> dict[str, Any]:
         """Step times over the run: median over rows of ranks, and the slowest rank."""
@@ -135,7 +159,8 @@ class CellReader:
             AttemptColumns(number=number, column=column, first=first, last=ranges[number].last)
             for number, first, column in grid.attempts
         )
-        return _picture(grid, shape, attempts, [self._sealed, _cells_of(loose, grid, shape)])
+        parts = [self._sealed, _cells_of(loose, grid, shape)]
+        return _picture(grid, shape, attempts, _heard_last(loose), parts)
 
     def _lay_out(self, ranges: dict[int, _Range]) -> tuple[_Grid, tuple[int, int]]:
         count = sum(each.last - each.first + 1 for each in ranges.values())
@@ -203,6 +228,18 @@ def _ranges_of(steps: Columns) -> dict[int, _Range]:
     return found
 
 
+def _heard_last(steps: Columns) -> dict[int, int]:
+    """The last step that ranks have come to, by attempt: those that fell silent long before aside."""
+    found = {}
+    for attempt in np.unique(steps["attempt"]).tolist():
+        mine = steps["attempt"] == attempt
+        ranks = np.unique(steps["rank"][mine], return_inverse=True)[1]
+        last = np.full(ranks.max() + 1, -1, np.int64)
+        np.maximum.at(last, ranks, steps["step"][mine])
+        found[attempt] = int(last[last > last.max() - _BEHIND].min())
+    return found
+
+
 def _cells_of(steps: Columns, grid: _Grid, shape: tuple[int, int]) -> Columns:
     """The same columns as of sealed steps."""
     row, place = grid.place(steps)
@@ -226,6 +263,7 @@ def _picture(
     grid: _Grid,
     shape: tuple[int, int],
     attempts: tuple[AttemptColumns, ...],
+    heard_last: dict[int, int],
     parts: Sequence[Columns],
 ) -> StepCells:
     longest, total, count = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
@@ -254,4 +292,5 @@ def _picture(
         longest_steps=numbers[kept],
         mean=np.divide(total, count, out=np.full(shape, np.nan), where=known)[kept],
         attempts=attempts,
+        heard_last=heard_last,
     )

@@ -56,6 +56,8 @@ class StepSpans:
     """From the first rank's begin to the last one's end."""
     ranks: tuple[RankSpans, ...]
     ranks_total: int
+    waits_missing: str = ""
+    """Why nobody knows who waited for whom; "" where it is known."""
 
 
 def make_span(
@@ -106,6 +108,17 @@ def recorded_spans(
     return None
 
 
+def _waits_missing(attempt: AttemptTime, found: Sequence[tuple[int, RankTime, int]]) -> str:
+    """Why waits of a step are not known, also where those of other steps are."""
+    if attempt.waits_missing:
+        return attempt.waits_missing
+    for _, rank, row in found:
+        at, steps = rank.file.arrivals.at, rank.steps
+        if len(at) and not ((at >= steps.begin[row]) & (at < steps.end[row])).any():
+            return "its collectives: they come after their steps, and are not kept of every one"
+    return ""
+
+
 def _row(rank: RankTime, step: int) -> int | None:
     rows = np.flatnonzero(rank.steps.number == step)
     return int(rows[0]) if len(rows) else None
@@ -127,6 +140,7 @@ def _attempt_spans(
             for index, rank, row in sorted(longest, key=lambda each: each[1].rank)
         ),
         ranks_total=len(found),
+        waits_missing=_waits_missing(attempt, found),
     )
 
 
@@ -191,6 +205,7 @@ def chrome_trace(step: StepSpans, run: str) -> dict[str, Any]:
             event = _event(span.name, line.rank, track, span.start_seconds, span.length_seconds)
             events.append(event | {"args": args})
     about = {"run": run, "step": step.step, "attempt": step.attempt, "began_unix": step.began}
+    about |= {"waits_missing": step.waits_missing} if step.waits_missing else {}
     return {"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
 
 

@@ -69,6 +69,25 @@ class StepTable:
             "longest": None if longest is None else (longest - first).tolist(),
         }
 
+    def last_step(self, attempt: AttemptColumns) -> int:
+        return attempt.last
+
+    def slowest_step(self, attempt: AttemptColumns, judged: int | None) -> int:
+        """The longest step of an attempt, without its first one, which is start-up, and those that
+        were done before; of the last `judged` ones, where so many were.
+        """
+        later = [each.column for each in self.attempts if each.column > attempt.column]
+        low, high = attempt.column, min([*later, len(self.steps)])
+        before = [each.last for each in self.attempts if each.column < low]
+        done = max(before, default=attempt.first - 1)
+        since = max(done + 1, attempt.first + 1, 0 if judged is None else attempt.last - judged + 1)
+        numbers = np.array(self.steps[low:high])
+        rows = np.flatnonzero(numbers >= min(since, attempt.last))
+        with np.errstate(all="ignore"):
+            filled = np.where(np.isnan(self.seconds), -np.inf, self.seconds)
+            longest = filled[:, low + rows].max(axis=0)
+        return int(numbers[rows[np.argmax(longest)]])
+
     def _columns(self, most: int) -> NDArray[np.int64]:
         """Columns in which cells begin; none has steps of two attempts."""
         size = _per_cell(len(self.steps), most)

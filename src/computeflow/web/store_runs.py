@@ -25,7 +25,7 @@ from computeflow.web.sound_segments import SoundSegments
 from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
 from computeflow.web.stored_readings import MeteredRun, StoredReadings
-from computeflow.web.stored_steps import AskedStep, stored_spans
+from computeflow.web.stored_steps import AROUND, AskedStep, stored_spans
 
 _LAST_DAY = 250_000_000_000.0
 """Unix time at which years end to be written with four digits."""
@@ -86,10 +86,14 @@ class StoreOpening:
 
     def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
         asked = AskedStep(run=run, step=step, attempt=attempt, most=most)
-        unsealed = self._journal.spans(run, step)
+        unsealed = self._journal.spans(run, step, AROUND)
         return self._sound.ask(
-            ("spans", "leads"), lambda: stored_spans(asked, self._sound.files, unsealed)
+            ("spans", "leads", "collectives"),
+            lambda: stored_spans(asked, self._sound.files, unsealed),
         )
+
+    def ranks(self, run: str) -> None:
+        return None
 
     def readings(self, run: str) -> ReadingCurves | None:
         found = {each.run: each for each in self.top().snapshot.runs}.get(run)

@@ -1,15 +1,16 @@
 """`stored_spans`: one step of a run in a collector's store along time.
 
-Sealed ones are in Parquet, the last minutes in the journal; a step that is in both counts once. The
-ranks in which the step takes longest are found first, and spans of those alone are read. Where ranks
-have a device, its time is shown, not that of the host which queues its work.
+Sealed ones are in Parquet, the last minutes in the journal; a step that is in both counts once. Spans
+and arrivals at collectives of all ranks are read, with some steps around, and become files of ranks as
+a run folder has them: the same code draws both and finds who waited for whom. Where they are more than
+can be read, the ranks in which the step takes longest are found first, and spans of those alone are
+read; their waits are not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,28 +18,29 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
-from computeflow.telemetry.run_folders.device_time import device_pieces
-from computeflow.telemetry.run_folders.phases import account_of
-from computeflow.telemetry.run_folders.rank_file import Pieces
+from computeflow.telemetry.run_folders.arrivals import UNKNOWN
+from computeflow.telemetry.run_folders.attempt_time import measure_attempt
+from computeflow.telemetry.run_folders.rank_file import RankFile
 from computeflow.web.row_columns import Columns, join_columns
-from computeflow.web.step_spans import PhaseSpan, RankSpans, StepSpans, join_spans, make_span
+from computeflow.web.step_spans import StepSpans, recorded_spans
+from computeflow.web.stored_ranks import ARRIVALS, LEADS, SPANS, rank_files, rows_of
 
 MAX_SPANS = 200_000
 """Spans that are read for one drawing; of ranks that have more, fewer are drawn."""
-_SPANS = {
-    "rank": np.int64,
-    "node": object,
-    "attempt": np.int64,
-    "phase": object,
-    "place": object,
-    "start": np.int64,
-    "seconds": np.float64,
-}
-_LEADS = {name: _SPANS[name] for name in ("rank", "attempt", "phase", "start", "seconds")}
+MAX_ARRIVALS = 400_000
+MAX_RANKS_READ = 1_024
+"""Ranks among which it is looked who waited for whom: a second of a core."""
+AROUND = 4
+"""Steps before and after, which show how a group's collectives behave and how far clocks are apart."""
 _SUMS = dict.fromkeys(("attempt", "rank", "start", "end", "count"), np.int64)
-_NO_PHASE = ("gap", "gc", "profiler", "user")
 _BEFORE_SECONDS = 1.0
 """So long before a step, and as long again as the step, a device may have got its last work."""
+_MOMENTS = {
+    "start": "epoch_us(start) AS start",
+    "arrival": "epoch_us(arrival) AS arrival",
+    "finish": f"coalesce(epoch_us(finish), {UNKNOWN}) AS finish",
+}
+_TOO_MANY = "this step has more ranks, phases or collectives than are read for a drawing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,39 +53,109 @@ class AskedStep:
     """Ranks."""
 
 
+Files = Callable[[str], Sequence[str]]
+"""The sealed ones of a table."""
+
+
 def stored_spans(
-    asked: AskedStep, files: Callable[[str], Sequence[str]], unsealed: Mapping[str, Columns]
+    asked: AskedStep, files: Files, unsealed: Mapping[str, Columns]
 ) -> StepSpans | None:
     """One step along time, of the ranks in which it takes longest; None where no rank has it.
 
-    `files` are those of a table; `unsealed` are `spans` of the step, and `leads` of about its time.
+    `unsealed` are `spans` of the step and of those around it, `leads` and `collectives` of about
+    its time.
     """
     loose = unsealed.get("spans", {})
-    sums = join_columns([_sealed_sums(asked, files("spans")), _sums_of(loose)], _SUMS)
+    mine = rows_of(loose, loose["step"] == asked.step) if loose else {}
+    sums = join_columns([_sealed_sums(asked, files("spans")), _sums_of(mine)], _SUMS)
     if asked.attempt is not None:
-        sums = _rows(sums, sums["attempt"] == asked.attempt)
+        sums = rows_of(sums, sums["attempt"] == asked.attempt)
     if not len(sums["rank"]):
         return None
     attempt = int(sums["attempt"].max())
-    sums = _by_rank(_rows(sums, sums["attempt"] == attempt))
+    sums = _by_rank(rows_of(sums, sums["attempt"] == attempt))
+    rows = _StoredRows(asked, attempt, files, unsealed)
+    spans = int(sums["count"].sum())
+    if spans <= MAX_SPANS and len(sums["rank"]) <= MAX_RANKS_READ:
+        around = AROUND if spans * (2 * AROUND + 1) <= MAX_SPANS else 0
+        found, whole = rows.read(sums, around)
+        return _drawn(asked, attempt, found, "" if whole else _TOO_MANY)
+    shown = rows_of(sums, _longest(sums, asked.most))
+    found, _ = rows.read(shown, None)
+    drawn = _drawn(asked, attempt, found, _TOO_MANY)
     began, ended = int(sums["start"].min()), int(sums["end"].max())
-    shown = _longest(sums, asked.most)
-    spans = _read_ranks(
-        _SPANS, files("spans"), [asked.run, attempt, shown], "AND step = ?", [asked.step]
+    return drawn and replace(
+        drawn, began=began / 1e6, seconds=(ended - began) / 1e6, ranks_total=len(sums["rank"])
     )
-    leads = _sealed_leads(asked.run, attempt, shown, sums, files("leads"))
-    return StepSpans(
-        step=asked.step,
-        attempt=attempt,
-        began=began / 1e6,
-        seconds=(ended - began) / 1e6,
-        ranks=_lines(
-            _of_ranks([spans, loose], _SPANS, attempt, shown),
-            _of_ranks([leads, unsealed.get("leads", {})], _LEADS, attempt, shown),
-            began,
-        ),
-        ranks_total=len(sums["rank"]),
-    )
+
+
+def _drawn(
+    asked: AskedStep, attempt: int, files: Sequence[RankFile], missing: str
+) -> StepSpans | None:
+    drawn = recorded_spans([measure_attempt(attempt, files)], asked.step, asked.most)
+    return replace(drawn, waits_missing=missing) if drawn and missing else drawn
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRows:
+    """Rows of one attempt, sealed and not."""
+
+    asked: AskedStep
+    attempt: int
+    files: Files
+    unsealed: Mapping[str, Columns]
+
+    def read(self, sums: Columns, around: int | None) -> tuple[list[RankFile], bool]:
+        """Files of these ranks with so many steps around, and whether their arrivals are whole;
+        without arrivals where `around` is None.
+        """
+        ranks, step = sums["rank"].tolist(), self.asked.step
+        steps = [step - (around or 0), step + (around or 0)]
+        spans = self._rows("spans", SPANS, ranks, "AND step BETWEEN ? AND ?", steps)
+        spans = rows_of(spans, (spans["step"] >= steps[0]) & (spans["step"] <= steps[1]))
+        begin, end = int(spans["start"].min()), int(sums["end"].max())
+        last = max(end, int((spans["start"] + np.round(spans["seconds"] * 1e6)).max()))
+        arrivals = self._arrivals(ranks, begin, last) if around is not None else None
+        whole = arrivals is not None and len(arrivals["rank"]) <= MAX_ARRIVALS
+        return rank_files(
+            spans,
+            self._leads(ranks, sums, begin, last),
+            arrivals if arrivals is not None and whole else join_columns([], ARRIVALS),
+        ), whole
+
+    def _arrivals(self, ranks: list[int], begin: int, end: int) -> Columns:
+        found = self._rows(
+            "collectives",
+            ARRIVALS,
+            ranks,
+            f"AND epoch_us(arrival) BETWEEN ? AND ? LIMIT {MAX_ARRIVALS + 1}",
+            [begin, end],
+        )
+        return rows_of(found, (found["arrival"] >= begin) & (found["arrival"] <= end))
+
+    def _leads(self, ranks: list[int], sums: Columns, begin: int, end: int) -> Columns:
+        """Where the device came to the ends of spans, while these went on and shortly before: the
+        last ones of each rank, where there are more than can be read.
+        """
+        before = end - begin + round(_BEFORE_SECONDS * 1e6)
+        each = max(MAX_SPANS // len(ranks), 2 * int(sums["count"].max()))
+        return self._rows(
+            "leads",
+            LEADS,
+            ranks,
+            "AND epoch_us(start) BETWEEN ? AND ? "
+            "QUALIFY row_number() OVER (PARTITION BY rank ORDER BY start DESC) <= ?",
+            [begin - before, end, each],
+        )
+
+    def _rows(
+        self, table: str, kinds: Mapping[str, Any], ranks: list[int], more: str, values: list[Any]
+    ) -> Columns:
+        of = [self.asked.run, self.attempt, ranks, *values]
+        sealed = _read_ranks(kinds, self.files(table), more, of)
+        found = join_columns([sealed, self.unsealed.get(table, {})], kinds)
+        mine = (found["attempt"] == self.attempt) & np.isin(found["rank"], ranks)
+        return rows_of(found, mine)
 
 
 def _sealed_sums(asked: AskedStep, files: Sequence[str]) -> Columns:
@@ -107,7 +179,7 @@ def _sums_of(spans: Columns) -> Columns:
 
 
 def _by_rank(sums: Columns) -> Columns:
-    sums = _rows(sums, np.argsort(sums["rank"], kind="stable"))
+    sums = rows_of(sums, np.argsort(sums["rank"], kind="stable"))
     ranks, first = np.unique(sums["rank"], return_index=True)
     return {
         "rank": ranks,
@@ -117,112 +189,23 @@ def _by_rank(sums: Columns) -> Columns:
     }
 
 
-def _longest(sums: Columns, most: int) -> list[int]:
-    """At most so many ranks, and of so many spans; always one."""
+def _longest(sums: Columns, most: int) -> NDArray[np.int64]:
+    """Rows of at most so many ranks, and of so many spans; always one."""
     order = np.argsort(sums["start"] - sums["end"], kind="stable")[:most]
     fit = np.cumsum(sums["count"][order]) <= MAX_SPANS
-    kept: list[int] = sums["rank"][order[: max(int(fit.sum()), 1)]].tolist()
-    return kept
-
-
-def _sealed_leads(
-    run: str, attempt: int, ranks: list[int], sums: Columns, files: Sequence[str]
-) -> Columns:
-    """Where the device came to the ends of spans, while these went on and shortly before: the last
-    ones of each rank, where there are more than can be read.
-    """
-    mine = _rows(sums, np.isin(sums["rank"], ranks))
-    begin, end = int(mine["start"].min()), int(mine["end"].max())
-    before = end - begin + round(_BEFORE_SECONDS * 1e6)
-    each = max(MAX_SPANS // len(ranks), 2 * int(mine["count"].max()))
-    return _read_ranks(
-        _LEADS,
-        files,
-        [run, attempt, ranks],
-        "AND epoch_us(start) BETWEEN ? AND ? "
-        "QUALIFY row_number() OVER (PARTITION BY rank ORDER BY start DESC) <= ?",
-        [begin - before, end, each],
-    )
-
-
-def _of_ranks(
-    parts: Sequence[Columns], kinds: Mapping[str, Any], attempt: int, ranks: list[int]
-) -> Columns:
-    """Rows of these ranks by rank and time."""
-    found = join_columns(parts, kinds)
-    found = _rows(found, (found["attempt"] == attempt) & np.isin(found["rank"], ranks))
-    return _rows(found, np.lexsort((found["start"], found["rank"])))
-
-
-def _lines(spans: Columns, leads: Columns, began: int) -> tuple[RankSpans, ...]:
-    ranks, first = np.unique(spans["rank"], return_index=True)
-    edges = pairwise([*first, len(spans["rank"])])
-    return tuple(
-        _rank_spans(_rows(spans, slice(low, high)), _rows(leads, leads["rank"] == rank), began)
-        for rank, (low, high) in zip(ranks, edges, strict=True)
-    )
-
-
-def _rows(columns: Columns, which: Any) -> Columns:
-    return {name: values[which] for name, values in columns.items()}
-
-
-def _rank_spans(spans: Columns, leads: Columns, began: int) -> RankSpans:
-    """Phases become numbers, as the device's time is laid out by."""
-    _, once = np.unique(spans["start"], return_index=True)  # sealed meanwhile, one is there twice
-    spans = _rows(spans, once)
-    on_host = [*zip(map(str, spans["phase"]), map(str, spans["place"]), strict=True)]
-    places = dict(on_host)
-    phases = [*on_host, *((name, places.get(name, "")) for name in map(str, leads["phase"]))]
-    known = sorted({*phases})
-    kinds = np.array([known.index(phase) for phase in phases], np.int64)
-    host = _pieces(spans, kinds[: len(once)])
-    pieces = device_pieces(host, _pieces(leads, kinds[len(once) :])) if len(leads["rank"]) else host
-    shown = [
-        _span(known[kind], start - began, end - start)
-        for start, end, kind in zip(pieces.start, pieces.end, pieces.kind, strict=True)
-    ]
-    return RankSpans(
-        rank=int(spans["rank"][0]),
-        node=str(spans["node"][0]),
-        start_seconds=(int(host.start[0]) - began) / 1e6,
-        seconds=int(host.end.max() - host.start[0]) / 1e6,
-        spans=join_spans(shown),
-    )
-
-
-def _span(phase: tuple[str, str], start: int, micros: int) -> PhaseSpan:
-    name, place = phase
-    return make_span(name, _account(name), start / 1e6, micros / 1e6, place)
-
-
-def _pieces(columns: Columns, kinds: NDArray[np.int64]) -> Pieces:
-    start = columns["start"].astype(np.int64)
-    return Pieces(
-        start=start,
-        end=start + np.round(columns["seconds"] * 1e6).astype(np.int64),
-        kind=kinds,
-    )
-
-
-def _account(phase: str) -> str:
-    return "host" if phase in _NO_PHASE else account_of(phase)
+    return order[: max(int(fit.sum()), 1)]
 
 
 def _read_ranks(
-    names: Mapping[str, Any],
-    files: Sequence[str],
-    of: list[Any],
-    more: str,
-    values: list[Any],
+    names: Mapping[str, Any], files: Sequence[str], more: str, values: list[Any]
 ) -> Columns:
     """Columns of a run, an attempt and some ranks."""
-    columns = ", ".join(names).replace("start", "epoch_us(start) AS start")
+    columns = ", ".join(_MOMENTS.get(name, name) for name in names)
     return _query(
         f"SELECT {columns} FROM read_parquet(?) "
         f"WHERE run = ? AND attempt = ? AND rank IN (SELECT unnest(?)) {more}",
         files,
-        [*of, *values],
+        values,
     )
 
 

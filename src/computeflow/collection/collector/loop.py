@@ -19,7 +19,7 @@ from computeflow.collection.online.live_values import LiveFinding, LiveNode, Liv
 from computeflow.collection.outputs.sinks import Sink
 from computeflow.collection.store.journal import JOURNAL_SECONDS, JournalFollower
 from computeflow.collection.store.processes import say_line
-from computeflow.collection.store.state_database import StateDatabase
+from computeflow.collection.store.state_database import RankKey, StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder
 from computeflow.collection.wire.batches import Batch, unpack_known
 from computeflow.errors import ComputeFlowError
@@ -62,6 +62,10 @@ class WatchLoop:
         self.sinks = list(sinks)
         self._batches = self._failures = 0
         self._nodes_saved = self._said = float("-inf")
+        self._places: dict[str, dict[RankKey, str]] = {}
+        """Nodes of ranks that were noted, by run."""
+        self._moved: dict[tuple[str, int, int], tuple[str, int]] = {}
+        """Those that are to be noted, with when they were heard there."""
 
     def read(self) -> int:
         """Give the watcher what has come since; return how many batches, a bounded number."""
@@ -82,6 +86,11 @@ class WatchLoop:
                 (*changes.opened, *changes.updated, *changes.closed), runs, nodes if due else ()
             )
             self._nodes_saved = now if due else self._nodes_saved
+            if self._moved:
+                self._state.add_places(self._moved)
+                self._moved = {}
+            for run in [run for run in self._places if not self.watcher.knows(run)]:
+                del self._places[run]
         except sqlite3.Error as error:  # a full disk: the next tick has what changed since, too
             self._fail(f"findings are not kept: {error}", now)
         for sink in self.sinks:
@@ -111,8 +120,18 @@ class WatchLoop:
             if batch.run and not self.watcher.knows(batch.run):
                 batch = self._introduce(batch, received)
             self.watcher.take(batch, received, body)
+            self._place(batch, received)
         except Exception as error:  # one batch of a stranger must not end the watch of all
             self._fail(f"a batch of {batch.node} is not watched: {error!r}", received)
+
+    def _place(self, batch: Batch, received: float) -> None:
+        """Remember ranks that are new, or on another node than before."""
+        known = self._places.setdefault(batch.run, {}) if batch.ranks else {}
+        for rows in batch.ranks:
+            if known.get((rows.rank, rows.attempt)) != batch.node:
+                known[rows.rank, rows.attempt] = batch.node
+                key = batch.run, rows.rank, rows.attempt
+                self._moved[key] = batch.node, round(received * 1e6)
 
     def _introduce(self, batch: Batch, received: float) -> Batch:
         """Tell the watcher what is known of a run: starts of ranks, books, its facts."""

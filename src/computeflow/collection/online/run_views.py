@@ -141,14 +141,18 @@ def _state(findings: Sequence[LiveFinding], ended: bool) -> RunState:
 def _slowest(
     latest: Mapping[int, RankMemory], facts: RecordedRun | None, cohort: Cohort | None
 ) -> tuple[LiveRank, ...]:
-    """The ranks that others wait for, first."""
+    """The ranks that others wait for, first.
+
+    Where nobody knows who waited, a step is not told apart from its waits, nor a rank from the late.
+    """
+    unknown = facts is not None and facts.world > 1 and facts.waits_missing
     known = {} if facts is None else {each.rank: each for each in facts.per_rank}
     order = sorted(known, key=lambda rank: -known[rank].waited_for_seconds) or sorted(latest)
     made = []
     for rank in [rank for rank in order if rank in latest][:_SHOWN_RANKS]:
         memory, fact = latest[rank], known.get(rank)
         late = None if cohort is None else cohort.late_seconds(rank)
-        if late is None and fact is not None and fact.excess is not None:
+        if late is None and fact is not None and fact.excess is not None and not unknown:
             late = fact.excess.seconds
         made.append(
             LiveRank(
@@ -156,7 +160,7 @@ def _slowest(
                 node=memory.node,
                 step=memory.step,
                 step_seconds=None if fact is None else fact.step_seconds,
-                own_seconds=None if fact is None else fact.own_seconds,
+                own_seconds=None if fact is None or unknown else fact.own_seconds,
                 late_seconds=late,
                 last_seen=memory.heard,
             )

@@ -150,8 +150,21 @@ class StateDatabase:
     # How far ranks came
 
     def positions(self, run: str) -> dict[RankKey, int]:
-        rows = self._base.execute("SELECT rank, attempt, next FROM ranks WHERE run = ?", (run,))
+        rows = self._base.execute(
+            "SELECT rank, attempt, next FROM ranks WHERE run = ? AND next > 0", (run,)
+        )
         return {(rank, attempt): following for rank, attempt, following in rows}
+
+    def add_places(self, places: Mapping[tuple[str, int, int], tuple[str, int]]) -> None:
+        """Note on which nodes ranks are, and when they were heard there in Unix microseconds, by run,
+        rank and attempt; how far they came follows with their journal.
+        """
+        with self.transaction():
+            self._base.executemany(
+                "INSERT INTO ranks VALUES (?, ?, ?, 0, ?, NULL, ?) ON CONFLICT DO UPDATE SET "
+                "node = excluded.node, seen = max(seen, excluded.seen)",
+                [(*key, node, seen) for key, (node, seen) in places.items()],
+            )
 
     def last_batches(self) -> dict[tuple[str, str], tuple[int, int]]:
         rows = self._base.execute("SELECT agent, run, number, sent FROM agents")

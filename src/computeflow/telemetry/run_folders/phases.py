@@ -7,6 +7,7 @@ a phase that the user named.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,6 +159,17 @@ def place_of(kind: int, names: Sequence[str]) -> str:
     ends = "the end of the step" if after == EDGE else _WORDS[after]
     began = "the batch" if before == DATA else _WORDS[before]
     return f"between {began} and {ends}"
+
+
+@cache
+def kinds_by_words() -> dict[tuple[str, str], int]:
+    """Kinds by their `name_of` and `place_of`; the phases that a user names are not among them."""
+    edges = range(EDGE + 1)
+    gaps = [_GAPS + 16 * before + after for before in edges for after in edges]
+    words: dict[tuple[str, str], int] = {}
+    for kind in (*range(USER + 1), HOLE, *gaps):
+        words.setdefault((name_of(kind, ()), place_of(kind, ())), kind)
+    return words
 
 
 def neighbours(kind: int) -> tuple[int, int]:

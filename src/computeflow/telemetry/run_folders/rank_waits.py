@@ -88,7 +88,8 @@ def _rows_of(name: str, arrivals: Sequence[Arrivals]) -> list[Ints]:
     found = []
     for some in arrivals:
         places = [place for place, key in enumerate(some.groups) if key[0] == name]
-        found.append(np.flatnonzero(np.isin(some.group, places)))
+        rows = np.isin(some.group, places) if places else np.zeros(0, bool)
+        found.append(np.flatnonzero(rows))
     return found
 
 

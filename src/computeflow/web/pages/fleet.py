@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from computeflow import codec
+from computeflow.answers.run_histories import RunsAnswer
 from computeflow.cluster.topology import Topology
 from computeflow.collection.outputs.rank_places import read_rank_places
-from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.units import format_count
-from computeflow.views.fleet_maps import HEALTH, FleetMap, FleetRun, fleet_map
-from computeflow.views.recorded_fleets import recorded_map
-from computeflow.web.opening import Opening, find_run
+from computeflow.views.fleet_maps import HEALTH, MAX_CELLS, FleetMap, FleetRun, fleet_map
+from computeflow.views.recorded_fleets import RecordedFleet, recorded_map
+from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import SCHEMA, Content, Opened, empty_content
 from computeflow.web.pages.flow import collect_command, no_runs, record_command
 
 _TITLE = "Fleet"
+_MAX_LEFT_OUT = 5
 _AGENT = "computeflow agent --collector http://127.0.0.1:8471"
 
 
@@ -51,28 +53,61 @@ def fleet_page(opening: Opened, topology: Cabling, run: str | None = None) -> Co
 
 
 def _recorded(opening: Opening, run: str | None) -> Content:
+    """All recorded runs of which ranks are known, or the one that is asked for; none is audited."""
     line = find_run(opening, run)
-    answer = None if line is None else opening.audit(line.id)
-    if line is None or answer is None:
+    if line is None:
         return no_runs(_TITLE, opening)
-    facts = [each.facts for each in answer.report.recordings.observed]
-    ranks = next((each.per_rank for each in facts if isinstance(each, RecordedRun)), ())
-    if not ranks:
+    lines = opening.runs() if run is None else [line]
+    fleets = [
+        RecordedFleet(
+            run=FleetRun(id=each.id, name=each.name, state=each.state, mfu=each.mfu),
+            device=each.device,
+            ranks=ranks,
+        )
+        for each in lines
+        if (ranks := opening.ranks(each.id)) is not None and len(ranks.rank)
+    ]
+    if not fleets:
         text = (
             f"{line.name} is a trace: it does not say which rank was on which node. Record a run:"
         )
         return empty_content(_TITLE, text, [record_command(opening)])
-    shown = FleetRun(id=line.id, name=line.name, state=line.state, mfu=line.mfu)
-    return _content(recorded_map(shown, ranks))
+    found = recorded_map(fleets)
+    return _content(found, _left_out(opening, found, lines, fleets, asked=run is not None))
 
 
-def _content(found: FleetMap) -> Content:
-    gpus = sum(found.cells)
+def _left_out(
+    opening: Opening,
+    found: FleetMap,
+    lines: Sequence[RunLine],
+    fleets: Sequence[RecordedFleet],
+    *,
+    asked: bool,
+) -> list[str]:
+    texts = []
+    if asked and (others := len(opening.runs()) - 1):
+        texts.append(f"{format_count(others, 'other run')}: this one was asked for")
+    if without := len(lines) - len(fleets):
+        texts.append(f"{format_count(without, 'run')}: it is not recorded which ranks they had")
+    if off := len(fleets) - len({*found.run_of}):
+        texts.append(f"{format_count(off, 'run')}: the map has {MAX_CELLS:,} ranks at most")
+    answer = opening.runs_answer()
+    unread = answer.history.left_out if isinstance(answer, RunsAnswer) and not asked else ()
+    return [*texts, *unread[:_MAX_LEFT_OUT]]
+
+
+def _content(found: FleetMap, left_out: Sequence[str] = ()) -> Content:
+    nodes, runs = len({*found.nodes}), len({*found.run_of} - {None})
+    text = format_count(sum(found.cells), found.of)
+    if found.grouped_by == "run":
+        text += f" of {format_count(runs, 'recorded run')}"
     lost = f" {found.left_out:,} more are not shown." if found.left_out else ""
     return {
         "schema": SCHEMA,
         "title": _TITLE,
-        "headline": f"{format_count(gpus, 'GPU')} on {format_count(len(found.nodes), 'node')}.{lost}",
+        "headline": f"{text} on {format_count(nodes, 'node')}.{lost}",
         "result": codec.encode(found),
+        "of": found.of,
+        "left_out": [*left_out],
         "health": list(HEALTH),
     }

@@ -18,12 +18,18 @@ from computeflow.web.pages.flow import no_runs
 from computeflow.web.step_spans import MAX_RANKS, MAX_TRACED_RANKS, StepSpans, chrome_trace
 
 _TITLE = "Timeline"
-_TABLES: tuple[Table, ...] = ("steps", "spans", "leads")
+_TABLES: tuple[Table, ...] = ("steps", "spans", "leads", "collectives")
 _MAX_STEP = 2**53
+_SHOWN = 3
+"""Attempts whose steps are named where there is no such step."""
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 Step = Annotated[
     int | None,
-    Query(ge=0, le=_MAX_STEP, description="Step; by default the middle one of the attempt."),
+    Query(
+        ge=0,
+        le=_MAX_STEP,
+        description="Step; the slowest one after start-up, or of the last judged ones, without it.",
+    ),
 ]
 
 Attempt = Annotated[
@@ -39,23 +45,23 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
         return no_runs(_TITLE, opening)
     spans = _spans(opening, line, (step, attempt), MAX_RANKS)
     if spans is None:
-        text = (
-            f"{line.name}: the phases of this step were not kept. "
-            "A trace of one rank opens in Perfetto:"
-        )
-        command = f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"
-        return {**empty_content(_TITLE, text, [command]), "left_out": opening.left_out(*_TABLES)}
+        return _nothing(opening, line, step, attempt)
     steps = opening.steps(line.id)
     attempts = () if steps is None else steps.attempts
     mine = next((each for each in attempts if each.number == spans.attempt), None)
+    timeline = codec.encode(spans)
+    missing = timeline.pop("waits_missing")
     return page_content(
         _TITLE,
         None,
         run=codec.encode(line),
-        timeline=codec.encode(spans),
+        timeline=timeline,
+        waits_missing=missing if line.gpus > 1 else "",  # one rank waits for nobody
         attempts=[each.number for each in attempts] or [spans.attempt],
         first_step=spans.step if mine is None else mine.first,
-        last_step=spans.step if mine is None else mine.last,
+        last_step=spans.step
+        if steps is None or mine is None
+        else max(steps.last_step(mine), spans.step),
         left_out=opening.left_out(*_TABLES),
     )
 
@@ -74,6 +80,22 @@ def trace_file(opening: Opened, run: str, step: Step = None, attempt: Attempt = 
     )
 
 
+def _nothing(opening: Opening, line: RunLine, step: int | None, attempt: int | None) -> Content:
+    steps = opening.steps(line.id)
+    if steps is not None:
+        which = f"step {step}" if attempt is None else f"step {step} of attempt {attempt}"
+        known = [f"{each.first:,} to {steps.last_step(each):,}" for each in steps.attempts]
+        several = f" (the last of {len(known)} attempts)" if known[_SHOWN:] else ""
+        its = f"Its steps are {'; '.join(known[-_SHOWN:])}{several}."
+        return empty_content(_TITLE, f"{line.name}: no rank has {which}. {its}", [])
+    answer = opening.audit(line.id)
+    if answer is None or answer.report.traces is None:
+        return empty_content(_TITLE, f"{line.name}: no step of it is known yet.", [])
+    text = f"{line.name}: its traces say of no step. One rank of a trace opens in Perfetto:"
+    command = f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"
+    return empty_content(_TITLE, text, [command])
+
+
 def _spans(
     opening: Opening, line: RunLine, which: tuple[int | None, int | None], most: int
 ) -> StepSpans | None:
@@ -82,13 +104,19 @@ def _spans(
         steps = opening.steps(line.id)
         if steps is None:
             return None
-        ends = [*(each.column for each in steps.attempts[1:]), len(steps.steps)]
-        chosen = [
-            (each.number, steps.steps[(each.column + end) // 2])
-            for each, end in zip(steps.attempts, ends, strict=True)
-            if attempt in (None, each.number)
-        ]
+        chosen = [each for each in steps.attempts if attempt in (None, each.number)]
         if not chosen:
             return None
-        attempt, step = chosen[-1]
+        attempt = chosen[-1].number
+        step = steps.slowest_step(chosen[-1], _judged_steps(opening, line))
     return opening.spans(line.id, step, most, attempt)
+
+
+def _judged_steps(opening: Opening, line: RunLine) -> int | None:
+    """How many steps the last window had that a collector judged; None where there is none."""
+    top = opening.top()
+    runs = () if top is None else top.snapshot.runs
+    for run in runs:
+        if run.run == line.id and run.window_seconds and run.step_seconds:
+            return max(round(run.window_seconds / run.step_seconds), 1)
+    return None
