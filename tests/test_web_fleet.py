@@ -224,7 +224,8 @@ def test_runs_that_do_not_fit_on_the_map_and_unreadable_ones_are_counted(
     monkeypatch.setattr(recorded_fleets, "MAX_CELLS", 5)
     content = fleet_of(tmp_path)
     assert content["headline"] == "4 ranks of 2 recorded runs on 1 node. 4 more are not shown."
-    assert [content["result"]["runs"][at]["id"] for at in content["result"]["run_of"]] == [
+    assert content["result"]["run_of"] == [0, 1]
+    assert [run["id"] for run in content["result"]["runs"]] == [
         "run-3",
         "run-2",
     ]

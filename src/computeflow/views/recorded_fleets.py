@@ -72,7 +72,7 @@ def recorded_map(fleets: Sequence[RecordedFleet]) -> FleetMap:
         nodes=tuple(columns.nodes),
         cells=tuple(columns.cells),
         ranks=tuple(columns.ranks),
-        runs=tuple(fleet.run for fleet in fleets),
+        runs=tuple(fleet.run for fleet in shown),
         run_of=tuple(columns.run_of),
         measures=_measures(columns, fleets, shown),
         notes={},
