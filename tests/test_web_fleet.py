@@ -76,7 +76,7 @@ def test_the_late_rank_of_a_young_run_is_on_the_map(tmp_path: Path, places: str)
     )
     assert values(measures["wait"], 2) == [0.0, pytest.approx(WAIT, rel=0.05)]
     assert [HEALTH[int(each or 0)] for each in values(measures["health"], 2)] == [
-        "nothing wrong",
+        "healthy",
         "open finding",
     ]
     assert str(LATE_RANK) in measures["health"]["by_cell"]
@@ -90,7 +90,7 @@ def test_a_late_rank_whose_gpu_is_not_known_stands_for_its_node(tmp_path: Path) 
     assert measures["wait"]["by_cell"] == {}
     assert measures["wait"]["by_node"][:4] == [0.21, 0.0, 0.012, 0.0]
     found = [HEALTH[int(each)] for each in measures["health"]["by_node"][:3]]
-    assert found == ["open finding", "nothing wrong", "open finding"]
+    assert found == ["open finding", "healthy", "open finding"]
 
 
 def test_lateness_that_is_not_known_is_not_zero(tmp_path: Path) -> None:

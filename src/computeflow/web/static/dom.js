@@ -105,6 +105,11 @@ export function command(text) {
   return el("div", { class: "command" }, el("pre", { tabindex: "0" }, text), button);
 }
 
+/** What could not be read, each with its reason. */
+export function leftOut(texts) {
+  return texts?.length ? el("ul", { class: "quiet small" }, texts.map(text => el("li", null, words(text)))) : null;
+}
+
 /** What a page shows that has nothing to show: what to run. */
 export function empty(state) {
   return el("div", { class: "empty" }, el("p", null, words(state.text)), state.commands.map(command));

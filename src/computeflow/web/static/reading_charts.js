@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { lines } from "./charts.js";
-import { el, section, unbroken, words } from "./dom.js";
+import { el, leftOut, section, unbroken, words } from "./dom.js";
 import { number, plural, share, si, whole } from "./format.js";
 
 const AGAIN_MS = 10_000;  // agents read every few seconds
@@ -61,16 +61,16 @@ function energyText({ energy, of, count }, run) {
   return `Energy${run.state === "running" ? " so far" : ""}: ${size}, ${number(watts)} W a GPU on average; power was read in ${share(energy.covered)} of the time.${others}`;
 }
 
-function filled({ readings, readings_missing: missing }, run) {
+function filled({ readings, readings_missing: missing, left_out: lost }, run) {
   const shown = readings?.meters ?? [], energy = readings ? energyText(readings, run) : null;
   const note = missing ? el("p", { class: "quiet small" }, words(missing)) : null;
-  if (!shown.length) return [note];
+  if (!shown.length) return [note, leftOut(lost)].filter(Boolean);
   const many = readings.count > 1 ? `mean over ${whole(readings.count)} ${readings.of}s` : "mean";
   const [curves, points] = [shown.filter(meter => known(meter.mean).length >= FEW), shown.filter(meter => known(meter.mean).length < FEW)];
   return [energy ? el("p", null, energy) : null, ...points.map(sentence),
     curves.length ? el("div", { class: "multiples" }, curves.map(meter => drawing(readings, meter))) : null,
     !curves.length ? null : el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `one point every ${readings.slot_seconds === 1 ? "second" : plural(readings.slot_seconds, "second")}`)),
-    note].filter(Boolean);
+    note, leftOut(lost)].filter(Boolean);
 }
 
 /** A section that fills itself, and again when the page is drawn anew some seconds later. */

@@ -50,8 +50,8 @@ function slowest(live) {
     { title: "rank", number: true, cell: rank => rank.rank },
     { title: "node", cell: rank => rank.node },
     { title: "step", unit: "median", number: true, cell: rank => secondsCell(rank.step_seconds) },
-    { title: "without waits", number: true, wide: true, cell: rank => secondsCell(rank.own_seconds) },
-    { title: "late", number: true, cell: rank => secondsCell(rank.late_seconds) },
+    { title: "without waits", unit: "last steps", number: true, wide: true, cell: rank => secondsCell(rank.own_seconds) },
+    { title: "later than its peers", number: true, cell: rank => secondsCell(rank.late_seconds) },
     { title: "last heard from", wide: true, cell: rank => when(rank.last_seen) },
   ], live.slowest, { label: "Ranks" }));
 }

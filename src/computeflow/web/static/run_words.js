@@ -14,9 +14,10 @@ export function stateOf(run) {
   return run.silent_since === null || run.silent_since === undefined ? run.state : `silent since ${when(run.silent_since)}`;
 }
 
-/** What a collector tells of a run is of its last steps; a recording is looked at as a whole. */
-export function partOf(session) {
-  return session.kind === "store" ? "last steps" : "whole recording";
+/** What the step and the MFU of all these runs are of; "" where they differ. */
+export function basisOf(runs) {
+  const known = new Set(runs.map(run => run.basis));
+  return known.size === 1 ? [...known][0] : "";
 }
 
 export const GOODPUT = "share of GPU time in kept steps";

@@ -1,6 +1,6 @@
 // Fleet: every GPU on one canvas, by switch and node; hover or arrow keys tell of one, Enter opens its run.
 
-import { el, heading, lead, stats, table } from "../dom.js";
+import { el, heading, lead, leftOut, stats, table } from "../dom.js";
 import { colour, fitted } from "../fitted.js";
 import { drawCells, drawUnknown, layOut, neighbour } from "../fleet_drawing.js";
 import { plural, seconds, share, when, whole } from "../format.js";
@@ -59,7 +59,7 @@ function wrongWith(map, node) {
   return [since === undefined ? null : `silent since ${when(since)}`, map.notes[node]].filter(Boolean).join("; ");
 }
 
-const nameOf = (cells, cell) => cells.rankOf[cell] === null ? `GPU ${cells.localOf[cell]}` : `rank ${whole(cells.rankOf[cell])}`;
+const nameOf = (cells, cell) => cells.rankOf[cell] === null ? `GPU ${whole(cells.localOf[cell])}` : `rank ${whole(cells.rankOf[cell])}`;
 
 function tell(content, cells, all, cell) {
   const { result: map, health } = content, node = cells.nodeOf[cell], run = map.runs[map.run_of[node]];
@@ -96,8 +96,8 @@ function worst(content, cells, measure, values) {
   const rows = [...cellsByNode.entries()].sort(([, a], [, b]) => best * (values[a] - values[b])).slice(0, WORST);
   return table([
     { title: "node", cell: ([node]) => map.nodes[node] },
-    { title: "GPU", cell: ([, cell]) => ownValue(measure, cell) === null ? "all" : nameOf(cells, cell) },
-    { title: inside(measure.title), unit: measure.name === "health" ? "" : "worst GPU", number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
+    { title: content.of, cell: ([, cell]) => ownValue(measure, cell) === null ? "all" : nameOf(cells, cell) },
+    { title: inside(measure.title), unit: measure.name === "health" ? "" : `worst ${content.of}`, number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
     { title: "run", cell: ([node]) => runLink(map.runs[map.run_of[node]]) },
     { title: "what is wrong", wide: true, cell: ([node]) => wrongWith(map, node) || null },
   ], rows, { caption: `Worst nodes by ${inside(measure.title)}` });
@@ -121,10 +121,10 @@ export function render(content, context) {
   const measure = map.measures.find(each => each.name === asked) ?? known;
   const all = map.measures.map(each => valuesOf(each, cells)), values = all[map.measures.indexOf(measure)];
   const [low, high] = ends(measure, values, health);
-  const facts = el("p", { class: "cell-facts", role: "status" }, el("span", { class: "quiet" }, "Point at a GPU or use the arrow keys; a click or Enter opens its run."));
+  const facts = el("p", { class: "cell-facts", role: "status" }, el("span", { class: "quiet" }, `Point at a ${content.of} or use the arrow keys; a click or Enter opens its run.`));
   const key = el("div");
   const place = fitted((target, width) => {
-    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${plural(cells.count, "GPU")} coloured by ${inside(measure.title)}` });
+    const placed = layOut(map, cells, width), canvas = el("canvas", { tabindex: "0", "data-key": "fleet", role: "img", "aria-label": `${plural(cells.count, content.of)} coloured by ${inside(measure.title)}` });
     const mark = el("div", { class: "mark", hidden: true, style: { width: `${placed.size + 4}px`, height: `${placed.size + 4}px` } });
     const show = cell => {
       mark.hidden = false;
@@ -161,12 +161,14 @@ export function render(content, context) {
     heading("Fleet", tabs),
     lead(content.headline),
     stats([
-      { label: "GPUs", value: whole(cells.count) }, { label: "Nodes", value: whole(map.nodes.length) },
+      { label: content.of === "GPU" ? "GPUs" : "Ranks", value: whole(cells.count) }, { label: "Nodes", value: whole(new Set(map.nodes).size) },
       { label: "Runs", value: whole(map.runs.length) },
       { label: "Nodes with a problem", value: wrong.missing ? null : whole(unwell), note: wrong.missing || (quiet ? `no news since ${when(content.last_heard)}` : null) },
       { label: measure.title, value: measure.missing ? null : rangeOf(measure, values, health), note: measure.missing || (measure.name === "wait" ? "a step" : measure.name === "mfu" ? (context.session.kind === "store" ? "of the runs' last steps" : null) : measure.by_gpu.length ? null : "largest of a node's GPUs") },
     ].filter((each, at) => at < 4 || measure.name !== "health")),
     place, key, facts,
+    measure.missing_of ? el("p", { class: "quiet small" }, `${measure.title}: ${measure.missing_of}.`) : null,
+    leftOut(content.left_out),
     measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : measure.name === "mfu" ? runsByMfu(map) : worst(content, cells, measure, values),
-  ];
+  ].filter(Boolean);
 }

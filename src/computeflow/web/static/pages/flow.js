@@ -121,6 +121,7 @@ export function render(content, context) {
   });
   const flow = section(null, drawing, bandTable(content, asked, choose),
     content.expected_from ? el("p", { class: "quiet small" }, `Predicted for the same work, in percent of the measured time: ${content.expected_from}. Outlines in the flow and marks on bars are the prediction.`) : null,
+    small(content),
     missing(content.unavailable));
   return [
     head(content, context),
@@ -129,6 +130,11 @@ export function render(content, context) {
     headStats(content, context),
     el("div", { class: "columns" }, flow, band ? details(content, band) : advice(content)),
   ].filter(Boolean);
+}
+
+/** Accounts that are too small for the drawing. */
+function small({ left_out_accounts: names, left_out_gpu_seconds: sum, gpus, wall_seconds: wall }) {
+  return names?.length ? el("p", { class: "quiet small" }, `Below 0.05 % each: ${names.join(", ")}; ${share(sum / (gpus * wall))} together.`) : null;
 }
 
 function missing(unavailable) {

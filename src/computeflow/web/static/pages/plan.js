@@ -116,7 +116,13 @@ export function render(choices, context) {
     place.removeAttribute("aria-busy");
   }
 
-  const around = async (query, signal) => front.replaceChildren(...partNodes((await answer(`/plan/front?${query}`, signal)).parts));
+  async function around(query, signal) {
+    const found = await answer(`/plan/front?${query}`, signal).catch(error => {
+      if (error.name === "AbortError") throw error;
+      return { parts: [], note: error.message };  // it fails alone: the plan stands
+    });
+    front.replaceChildren(...(found.parts.length ? partNodes(found.parts) : [el("p", { class: "quiet small" }, words(found.note, OPTIONS))]));
+  }
 
   async function follow(query, signal) {
     const quick = await answer(`/plan?${query}`, signal).catch(error => {

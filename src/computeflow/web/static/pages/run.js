@@ -1,18 +1,18 @@
 // One run: its numbers, step times over the run, rank by step as a heat map.
 
 import { heatMap, lineChart } from "../charts.js";
-import { el, heading, lead, section, stats } from "../dom.js";
+import { el, heading, lead, leftOut, section, stats } from "../dom.js";
 import { navigate, withQuery } from "../router.js";
 import { plot } from "../plot.js";
 import { readingCharts } from "../reading_charts.js";
 import { runDetails } from "../run_details.js";
-import { GOODPUT, partOf, stateOf } from "../run_words.js";
+import { GOODPUT, stateOf } from "../run_words.js";
 import { number, plural, seconds, share, usd, when, whole } from "../format.js";
 
 /** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
 function heatChoice(content) {
   if (content.heat.ranks.length < 2) return null;
-  if (content.waits_missing) return el("p", { class: "quiet small" }, `Without waits for others: not known, ${content.waits_missing}.`);
+  if (content.waits_missing) return el("p", { class: "quiet small" }, `The map shows whole steps, waits for others included: ${content.waits_missing}.`);
   const select = el("select", { "aria-label": "What the heat map shows", "data-key": "heat", on: { change: () => navigate(withQuery({ of: select.value }), { replace: true }) } },
     [["seconds", "whole step"], ["own", "without waits for others"]].map(([value, text]) => el("option", { value, selected: content.heat.of === value }, text)));
   return el("p", null, select);
@@ -26,13 +26,13 @@ function headline(content, live) {
 }
 
 export function render(content, context) {
-  const { run, curve, heat } = content, part = partOf(context.session), live = context.session.kind === "store";
+  const { run, curve, heat } = content, part = run.basis, live = context.session.kind === "store";
   return [
     heading(run.name, el("a", { class: "button", href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { class: "button", href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { class: "button", href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
-    el("p", { class: "quiet small" }, [stateOf(run), `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
+    el("p", { class: "quiet small" }, [stateOf(run), run.started === null ? null : `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
     headline(content, live),
     stats([
-      { label: "Step", value: seconds(run.step_seconds), note: `median, ${part}` },
+      { label: "Step", value: seconds(run.step_seconds), note: run.step_seconds_recorded === null ? `median, ${part}` : `${part}; ${seconds(run.step_seconds_recorded)} as recorded` },
       { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : part },
       { label: "Goodput", value: run.goodput === null ? null : share(run.goodput), note: run.goodput === null ? null : GOODPUT },
       { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s", note: run.tokens_per_second === null ? null : part },
@@ -40,11 +40,12 @@ export function render(content, context) {
       { label: "Restarts", value: whole(run.restarts) },
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
     ]),
-    curve ? section("Step time over the run", lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
+    curve ? section(`Step time over the run${content.steps_basis ? `, ${content.steps_basis}` : ""}`, lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
     readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state),
     heat ? section("Step time by rank", heatChoice(content), heatMap(heat, { at: context.state.heatCell ??= { column: 0, row: 0 }, choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams(step)}`) }),
       el("p", { class: "quiet small" }, "Click a cell, or press Enter on it, to open the timeline of its longest step.")) : null,
     runDetails(content),
+    leftOut(content.left_out),
     content.figures.map(plot),
   ].flat().filter(Boolean);
 }

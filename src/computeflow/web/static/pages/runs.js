@@ -1,15 +1,15 @@
 // All runs, the latest first; another order and a part of a name or state lie in the address.
 
 import { el, heading, lead, table } from "../dom.js";
-import { GOODPUT, partOf, stateOf, stateTag } from "../run_words.js";
+import { basisOf, GOODPUT, stateOf, stateTag } from "../run_words.js";
 import { number, plural, secondsCell, share, usd, when, whole } from "../format.js";
 import { navigate, withQuery } from "../router.js";
 
 const FEW = 12;
 
 /** Columns; `value` is what they are ordered by, the largest first, names from A on. */
-function columnsOf(session) {
-  const part = session.kind === "store" ? el("span", { class: "unit wide" }, `, ${partOf(session)}`) : null;
+function columnsOf(runs) {
+  const part = basisOf(runs) === "last steps" ? el("span", { class: "unit wide" }, ", last steps") : null;
   return [
     { key: "run", title: "run", value: run => run.name, cell: run => el("a", { href: `/runs/${encodeURIComponent(run.id)}`, title: run.name }, run.name) },
     { key: "state", title: "state", value: stateOf, cell: stateTag },
@@ -60,12 +60,12 @@ function filterField(content, context, show) {
 }
 
 export function render(content, context) {
-  const asked = context.query.get("sort") ?? "", columns = columnsOf(context.session);
+  const asked = context.query.get("sort") ?? "", columns = columnsOf(content.runs);
   const runs = ordered(content.runs, columns, asked), place = el("div");
   const show = text => {
     const wanted = text.trim().toLowerCase(), shown = runs.filter(run => `${run.name} ${stateOf(run)}`.toLowerCase().includes(wanted));
     place.replaceChildren(table(columns.map(column => sortable(column, asked)), shown, { label: "Runs" }),
-      el("p", { class: "quiet small" }, shown.length < runs.length ? `${whole(shown.length)} of ${plural(runs.length, "run")}. ` : "", `Step (median) and MFU: ${partOf(context.session)}. Goodput: ${GOODPUT}, since the start.`));
+      el("p", { class: "quiet small" }, shown.length < runs.length ? `${whole(shown.length)} of ${plural(runs.length, "run")}. ` : "", `Step (median) and MFU: ${basisOf(content.runs) || "see each run"}. Goodput: ${GOODPUT}, since the start.`));
   };
   show(context.query.get("only") ?? "");
   return [heading("Runs", filterField(content, context, show)), lead(content.headline), place].filter(Boolean);

@@ -25,13 +25,15 @@ function fieldsOf(choices, asked) {
   ];
 }
 
-function numbers(result) {
+const range = ([low, high], write) => `${write(low)} to ${write(high)}`;
+
+function numbers({ result, seconds_with_step_range: steps, interval_range_seconds: intervals }) {
   const spread = (part, write) => `${write(part.p10)} to ${write(part.p90)}`, spares = result.allocated_gpus - result.gpus;
   return stats([
-    { label: "Finished after", value: seconds(result.seconds.p50), note: `P10 to P90: ${spread(result.seconds, seconds)}` },
+    { label: "Finished after", value: seconds(result.seconds.p50), note: steps ? `${range(steps, seconds)} over the step's predicted range; failures alone ${spread(result.seconds, seconds)}` : `P10 to P90: ${spread(result.seconds, seconds)}` },
     { label: "Goodput", value: share(result.goodput.p50), note: `${spread(result.goodput, share)}${spares ? `; of all ${whole(result.allocated_gpus)} devices, spares included` : ""}` },
     { label: "Interruptions", value: number(result.interruptions.mean), note: result.mtbi_seconds === null ? "on average" : `on average; one every ${seconds(result.mtbi_seconds)}` },
-    { label: "Checkpoint every", value: seconds(result.interval_seconds), note: "of work" },
+    { label: "Checkpoint every", value: seconds(result.interval_seconds), note: intervals ? `${range(intervals, seconds)} are within 0.1 %` : "of work" },
     { label: "Devices", value: whole(result.gpus), note: spares ? `${whole(result.allocated_gpus)} with spares` : "no spares" },
     result.usd === null ? null : { label: "Cost", value: usd(result.usd.p50), note: spread(result.usd, usd) },
   ]);
@@ -50,7 +52,7 @@ export function render(choices, context) {
       const content = await answer(`/simulate?${query}`, signal, working => { if (!place.children.length) place.replaceChildren(workingLine(working)); });
       const [summary, ledger, ...rest] = content.parts;
       const timeline = rest.filter(part => part.title.startsWith("Time lost over")), curves = rest.filter(part => !timeline.includes(part));
-      place.replaceChildren(lead(content.headline, { sensitivity: EACH_INPUT }), numbers(content.result),
+      place.replaceChildren(lead(content.headline, { sensitivity: EACH_INPUT }), numbers(content),
         el("p", { class: "quiet small" }, `Layout: ${content.layout}.`),
         ...partNodes([...timeline, ...curves, ledger, summary]), sameCommand(content.command));
     } catch (error) {

@@ -1,6 +1,6 @@
 // One step along time, a line for each rank: phases, the gaps between them, and who waited for whom.
 
-import { el, heading, section, stats, svg, swatch, table } from "../dom.js";
+import { el, heading, leftOut, section, stats, svg, swatch, table, words } from "../dom.js";
 import { fitted, tip } from "../fitted.js";
 import { number, plural, seconds, secondsCell, share, whole } from "../format.js";
 import { ticks } from "../charts.js";
@@ -101,6 +101,8 @@ export function render(content) {
       { title: "share", number: true, cell: sum => share(sum.seconds / all) },
       several ? { title: "most", number: true, wide: true, cell: sum => `${secondsCell(sum.most)}, rank ${sum.rank}` } : null,
     ].filter(Boolean), sums, { label: "Phases" }),
-      sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks are inside other phases, so the shares add up to more than 100 %.") : null),
-  ];
+      sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks are inside other phases, so the shares add up to more than 100 %.") : null,
+      content.waits_missing ? el("p", { class: "quiet small" }, "Who waited for whom is not known: ", words(content.waits_missing), ".") : null),
+    leftOut(content.left_out),
+  ].filter(Boolean);
 }
