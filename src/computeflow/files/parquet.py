@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from computeflow.errors import UnavailableError
@@ -15,6 +16,16 @@ _SETTINGS: dict[str, Any] = {
     "autoload_known_extensions": False,
 }
 """DuckDB by default fetches extensions that a file asks for."""
+
+
+def load_engine_early() -> None:
+    """Import DuckDB beside other work: the first question need not wait for it."""
+    Thread(target=_load_engine, daemon=True).start()
+
+
+def _load_engine() -> None:
+    with suppress(ImportError):
+        import duckdb  # noqa: F401
 
 
 @contextmanager

@@ -206,6 +206,7 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
                 "title": page.title,
                 "script": page.script,
                 "menu": page.menu,
+                "live": page.live,
                 "under": page.under or page.address,
             }
             for page in PAGES

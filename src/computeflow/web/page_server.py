@@ -19,6 +19,7 @@ from computeflow.collection.collector.http_server import address_of, bind
 from computeflow.collection.collector.http_server import serve as serve_application
 from computeflow.collection.collector.listening import Listening, read_named_tokens
 from computeflow.errors import InputError, UnavailableError
+from computeflow.files.parquet import load_engine_early
 from computeflow.files.reading import read_text
 from computeflow.units import format_seconds
 from computeflow.views.tables import Table, columns
@@ -129,6 +130,8 @@ def serve(
             scheme="https" if cert is not None or behind_proxy else "http",
         )
         server = make_server(opening, doorkeeper, topology=cabling)
+        if opening.kind == "store":
+            load_engine_early()
         serve_application(
             server.application,
             bound,

@@ -22,7 +22,8 @@ addEventListener("themechange", () => {
 
 /** Draw at once what would be drawn with the next frame: what is below keeps its place. */
 export function drawNow() {
-  for (const [target, drawing] of drawn) if (!drawing.width && target.isConnected) redraw(target, Math.floor(target.clientWidth));
+  const waiting = [...drawn].filter(([target, drawing]) => !drawing.width && target.isConnected).map(([target]) => [target, target.clientWidth]);
+  for (const [target, width] of waiting) redraw(target, width);  // all are measured first: a drawing moves what is below it
 }
 
 /** A place for a drawing; `draw(place, width)` fills it, at first when it is on the page. */

@@ -195,9 +195,11 @@ async function show({ quietly, scroll = 0 }) {
   place.setAttribute("aria-busy", "true");
   const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, signal: leaving.signal, navigate, signIn: askToken, refresh: () => show({ quietly: true }) };
   try {
+    const own = path + location.search, early = found.page.live ? get(own) : null;  // beside its module
+    early?.catch(() => {});  // said below
     const module = await load(found.page.script);
-    const address = module.address?.(context) ?? path + location.search;
-    const { content, tag } = await get(address);
+    const address = module.address?.(context) ?? own;
+    const { content, tag } = await (early ?? get(address));
     if (mine !== turn) return;
     const drawing = { module, page: found.page, context, mine };
     draw({ ...drawing, content }, quietly);
