@@ -34,21 +34,26 @@ def run_page(
     opening: Opened,
     run: str,
     of: Annotated[
-        Literal["seconds", "own"], Query(description="What the heat map shows.")
-    ] = "seconds",
+        Literal["seconds", "own"] | None,
+        Query(
+            description="What the heat map shows: whole steps, or without waits for others, by which "
+            "a late rank stands out; by default that, where it is known of several ranks."
+        ),
+    ] = None,
 ) -> Content:
     """One run: step times, MFU, goodput, restarts, a heat map of rank and step, memory, power."""
     line = find_run(opening, run)
     assert line is not None
     answer: Answer | None = opening.audit(line.id) or opening.top()
     steps = opening.steps(line.id)
+    apart = steps is not None and line.gpus > 1 and not steps.waits_missing
     return page_content(
         line.name,
         answer,
         headline=_headline(answer, line),
         run=codec.encode(line),
         curve=None if steps is None else steps.curve(),
-        heat=None if steps is None else steps.picture(of),
+        heat=None if steps is None else steps.picture(of or ("own" if apart else "seconds")),
         waits_missing="" if steps is None else steps.waits_missing,
         ideal_step_seconds=_ideal_step_seconds(answer, line),
         figures=[] if answer is None else _figures(answer),
