@@ -126,6 +126,29 @@ def test_the_heat_map_opens_a_step_by_keyboard(browser: Any, recordings: Served)
     page.close()
 
 
+def test_a_timeline_and_curves_are_read_by_keyboard(browser: Any, recordings: Served) -> None:
+    page = opened(browser, recordings)
+    tip = ".drawing:has(:focus) > .tip:not([hidden])"
+    visit(page, recordings, "/timeline/slow?step=50")
+    page.focus("svg.timeline")
+    page.keyboard.press("Home")
+    first = page.inner_text(tip)
+    page.keyboard.press("ArrowRight")
+    assert first.startswith("rank 0: ") and page.inner_text(tip) != first
+    page.keyboard.press("ArrowDown")
+    assert page.inner_text(tip).startswith("rank 1: ")
+    assert page.locator(".span.at").count() == 1
+    assert violations(page) == []
+    visit(page, recordings, "/runs/slow")
+    page.focus("svg[data-key='step times']")
+    page.keyboard.press("End")
+    last = page.inner_text(tip)
+    page.keyboard.press("ArrowLeft")
+    assert last.startswith("step ") and page.inner_text(tip) != last
+    assert violations(page) == [] and page.said == []
+    page.close()
+
+
 def test_runs_are_ordered_and_filtered(browser: Any, recordings: Served) -> None:
     page = opened(browser, recordings)
     visit(page, recordings, "/runs")

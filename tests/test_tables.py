@@ -120,6 +120,11 @@ def test_html_and_rich_show_the_same_cells_unharmed() -> None:
     assert "<script>[bold]x" in console.file.getvalue()
 
 
+def test_commands_in_a_text_are_code_in_html() -> None:
+    table = Table(title="t", columns=columns("a"), rows=(("try `computeflow <x>` first",),))
+    assert "try <code>computeflow &lt;x&gt;</code> first" in to_html(table)
+
+
 def test_the_page_is_told_which_columns_need_a_wide_screen() -> None:
     from computeflow.web.part_data import table_data
 

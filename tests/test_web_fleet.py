@@ -82,6 +82,19 @@ def test_the_late_rank_of_a_young_run_is_on_the_map(tmp_path: Path, places: str)
     assert str(LATE_RANK) in measures["health"]["by_cell"]
 
 
+def test_the_headline_counts_nodes_with_problems_once_each(tmp_path: Path) -> None:
+    """A finding on a rank whose GPU is known counts as one on its node."""
+    shown = page_client(young_store(tmp_path)).get("/fleet").json()
+    assert shown["headline"] == "2 ranks on 2 nodes: 1 has an open finding."
+    assert shown["problems"] == {"open finding": 1}
+    run = live_run()
+    findings = [live_finding(ranks=(3, 17), nodes=("node-00", "node-02"))]
+    silent = [live_node(node=run.nodes[3], signals=(), last_seen=time.time() - 1e3)]
+    shown = page_client(write_store(tmp_path / "b", [run], findings, silent)).get("/fleet").json()
+    assert shown["problems"] == {"open finding": 2, "silent": 1}
+    assert shown["headline"].endswith(" nodes: 2 have open findings, 1 is silent.")
+
+
 def test_a_late_rank_whose_gpu_is_not_known_stands_for_its_node(tmp_path: Path) -> None:
     run = live_run()
     finding = live_finding(ranks=(3, 17), nodes=("node-00", "node-02"))
@@ -235,7 +248,7 @@ def test_runs_that_do_not_fit_on_the_map_and_unreadable_ones_are_counted(
 
 def test_a_watched_run_on_the_host_has_ranks_and_no_gpus(tmp_path: Path) -> None:
     content = page_client(young_store(tmp_path)).get("/fleet").json()
-    assert (content["of"], content["headline"]) == ("rank", "2 ranks on 2 nodes.")
+    assert content["of"] == "rank" and content["headline"].startswith("2 ranks on 2 nodes")
     agent = live_node(node="node-0", gpus=1)
     mixed = write_store(tmp_path / "mixed", [live_run(device="cpu")], [], [agent])
     assert page_client(mixed).get("/fleet").json()["of"] == "GPU"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from computeflow.economics import finding_usd_per_hour, usd_per_hour
 from computeflow.ledger import ACCOUNTS, Evidence, Finding, Ledger, Remedy, describe
 from computeflow.units import format_seconds, format_share, format_si
+from computeflow.views.tables import text_html
 
 if TYPE_CHECKING:
     from computeflow.diagnosis.diagnosis import Diagnosis
@@ -207,7 +208,7 @@ def cards_html(part: Cards, colours: dict[str, str]) -> str:
         for number, card in enumerate(part.cards, start=1)
     )
     return (
-        f'<section class="cards"><h2>{escape(part.title)}</h2><p>{escape(part.summary)}</p>'
+        f'<section class="cards"><h2>{escape(part.title)}</h2><p>{text_html(part.summary)}</p>'
         f"{cards}</section>"
     )
 
@@ -218,12 +219,12 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _evidence(lines: Sequence[str]) -> str:
-    return f"<h4>Evidence</h4><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
+    return f"<h4>Evidence</h4><ul>{''.join(f'<li>{text_html(line)}</li>' for line in lines)}</ul>"
 
 
 def _remedy(card: Card) -> str:
     if not card.remedy:
         return ""
     command = f"<pre>{escape(card.command)}</pre>" if card.command else ""
-    gain = f"<p>{escape(card.gain)}</p>" if card.gain else ""
-    return f"<h4>Remedy</h4><p>{escape(card.remedy)}</p>{command}{gain}"
+    gain = f"<p>{text_html(card.gain)}</p>" if card.gain else ""
+    return f"<h4>Remedy</h4><p>{text_html(card.remedy)}</p>{command}{gain}"

@@ -8,6 +8,7 @@ its node's run does not use.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from computeflow.collection.online.live_values import POWER_READINGS, TEMPERATURE_READINGS
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.telemetry.kernel_logs.messages import tells_fault
+from computeflow.units import format_count
 
 if TYPE_CHECKING:
     from computeflow.cluster.topology import Topology
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from computeflow.collection.outputs.snapshots import LiveSnapshot
 
 HEALTH = ("healthy", "fault reported", "open finding", "silent")
+_PROBLEMS = {
+    "fault reported": ("reported a fault", "reported faults"),
+    "open finding": ("has an open finding", "have open findings"),
+    "silent": ("is silent", "are silent"),
+}
+"""Of one node, and of several."""
 MAX_CELLS = 65_536
 Places = Mapping[str, Mapping[int, str]]
 """Rank to node, by run."""
@@ -128,6 +136,32 @@ def fleet_map(snapshot: LiveSnapshot, places: Places, topology: Topology | None 
         },
         left_out=sum(counts[shown:]),
     )
+
+
+def problems(found: FleetMap) -> dict[str, int]:
+    """How many nodes have which problem, the worst of each counted, in the order of `HEALTH`."""
+    health = next(each for each in found.measures if each.name == "health")
+    worst: dict[str, float] = {}
+    nodes = [
+        name for name, count in zip(found.nodes, found.cells, strict=True) for _ in range(count)
+    ]
+    known = zip(found.nodes, health.by_node, strict=True)
+    for name, value in [*known, *((nodes[cell], each) for cell, each in health.by_cell.items())]:
+        worst[name] = max(worst.get(name, 0.0), value or 0.0)
+    counts = Counter(HEALTH[int(value)] for value in worst.values() if value)
+    return {kind: counts[kind] for kind in HEALTH if counts[kind]}
+
+
+def headline(found: FleetMap) -> str:
+    """How large it is, and how many of its nodes have a problem, where that is known."""
+    nodes, runs = len({*found.nodes}), len({*found.run_of} - {None})
+    text = format_count(sum(found.cells), found.of)
+    if found.grouped_by == "run":
+        text += f" of {format_count(runs, 'recorded run')}"
+    text += f" on {format_count(nodes, 'node')}"
+    lost = f" {found.left_out:,} more are not shown." if found.left_out else ""
+    said = [f"{count:,} {_PROBLEMS[kind][count > 1]}" for kind, count in problems(found).items()]
+    return f"{text}{': ' if said else ''}{', '.join(said)}.{lost}"
 
 
 def _grouped(names: Sequence[str], topology: Topology | None) -> tuple[list[FleetGroup], list[str]]:

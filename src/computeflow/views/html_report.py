@@ -22,7 +22,7 @@ from computeflow.errors import UnavailableError
 from computeflow.files.reading import read_text
 from computeflow.views.cards import Cards, cards_html
 from computeflow.views.figures import OWNERS, Figure
-from computeflow.views.tables import Table, lead_html, to_html
+from computeflow.views.tables import Table, lead_html, text_html, to_html
 
 Part = Table | Figure | Cards
 _OPEN_ROWS = 32
@@ -87,7 +87,7 @@ def _figure(figure: Figure, number: int) -> str:
     return (
         f"<figure><h2>{escape(figure.title)}</h2>"
         f'<div class="plot" id="figure-{number}" role="img" aria-label="{escape(figure.title)}"></div>'
-        f"<figcaption>{escape(figure.summary)}</figcaption>"
+        f"<figcaption>{text_html(figure.summary)}</figcaption>"
         f"<details{unfolded}><summary>The numbers</summary>{_table(figure.numbers)}</details></figure>"
     )
 

@@ -22,6 +22,7 @@ WIDTH = 80
 _GAP = "  "
 _NARROWEST = 8
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:s|ms|d|GB|MB|TB|days|GPUs)\b)")
+_CODE = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +186,14 @@ def lead_text(headline: str, width: int = WIDTH) -> str:
 
 
 def lead_html(headline: str) -> str:
+    return f'<p class="lead">{text_html(_cell(headline))}</p>' if headline else ""
+
+
+def text_html(text: str) -> str:
+    """What stands between backticks is code, as the page shows it."""
     from html import escape
 
-    return f'<p class="lead">{escape(_cell(headline))}</p>' if headline else ""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def to_html(table: Table) -> str:
@@ -199,13 +205,13 @@ def to_html(table: Table) -> str:
     body = "".join(
         f"<tr{' class=strong' if number in table.strong else ''}>"
         + "".join(
-            f'<td style="text-align:{column.align}">{escape(cell)}</td>'
+            f'<td style="text-align:{column.align}">{text_html(cell)}</td>'
             for cell, column in zip(row, table.columns, strict=True)
         )
         + "</tr>"
         for number, row in enumerate(table.rows)
     )
-    notes = f"<p>{escape(footnote(table.notes))}</p>" if table.notes else ""
+    notes = f"<p>{text_html(footnote(table.notes))}</p>" if table.notes else ""
     return (
         f"<table><caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>{notes}"

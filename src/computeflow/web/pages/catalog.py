@@ -18,8 +18,6 @@ from computeflow.web.page_answers import Content, page_content
 from computeflow.web.part_data import parts_data, table_data
 from computeflow.web.tasks.packaged_catalog import shared_catalog
 
-_MAX_ROWS = 1_000
-"""Rows of one table on the page; JSON has all of them in `result`."""
 _TITLE = "Catalog"
 _MAX_FOUND = 100
 _HOLDS = {
@@ -87,7 +85,7 @@ def kind_page(kind: Kind) -> Content:
     lists = [
         {
             "table": table_data(_rows_table(rows)),
-            "names": [row.name for row in rows[:_MAX_ROWS]],
+            "names": [row.name for row in rows],
         }
         for rows in answer.kinds
     ]
@@ -96,7 +94,7 @@ def kind_page(kind: Kind) -> Content:
 
 def _rows_table(rows: tuple[CatalogRow, ...]) -> Table:
     """Without the note on the command that shows a row: here it is a click."""
-    table = rows_table(rows[:_MAX_ROWS], max(len(rows) - _MAX_ROWS, 0))
+    table = rows_table(rows)
     return replace(table, notes=tuple(note for note in table.notes if "catalog NAME" not in note))
 
 

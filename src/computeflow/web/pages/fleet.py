@@ -12,7 +12,15 @@ from computeflow.answers.run_histories import RunsAnswer
 from computeflow.cluster.topology import Topology
 from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.units import format_count
-from computeflow.views.fleet_maps import HEALTH, MAX_CELLS, FleetMap, FleetRun, fleet_map
+from computeflow.views.fleet_maps import (
+    HEALTH,
+    MAX_CELLS,
+    FleetMap,
+    FleetRun,
+    fleet_map,
+    headline,
+    problems,
+)
 from computeflow.views.recorded_fleets import RecordedFleet, recorded_map
 from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import SCHEMA, Content, Opened, empty_content
@@ -97,17 +105,13 @@ def _left_out(
 
 
 def _content(found: FleetMap, left_out: Sequence[str] = ()) -> Content:
-    nodes, runs = len({*found.nodes}), len({*found.run_of} - {None})
-    text = format_count(sum(found.cells), found.of)
-    if found.grouped_by == "run":
-        text += f" of {format_count(runs, 'recorded run')}"
-    lost = f" {found.left_out:,} more are not shown." if found.left_out else ""
     return {
         "schema": SCHEMA,
         "title": _TITLE,
-        "headline": f"{text} on {format_count(nodes, 'node')}.{lost}",
+        "headline": headline(found),
         "result": codec.encode(found),
         "of": found.of,
+        "problems": problems(found),
         "left_out": [*left_out],
         "health": list(HEALTH),
     }

@@ -3,6 +3,7 @@
 import { el, svg } from "./dom.js";
 import { colour, fitted, tip } from "./fitted.js";
 import { number, plural, seconds, share, whole } from "./format.js";
+import { enterable, nearest } from "./keys.js";
 
 const LEFT = 58, RIGHT = 8, TOP = 8, BOTTOM = 26;
 
@@ -39,9 +40,9 @@ function path(values, x, y) {
  * Lines over one axis, from zero up to `high`; what lies above it ends in an arrow. series: [{ values, kind }], null
  * where a value is not known, the main one first; `limit` is dashed. unit: [size, name] of the marks at the left;
  * `marks(width)`: [{ at, text }] below, `at` is a place among the values, `below` what they are of; `tell(index)`: what the
- * pointer shows.
+ * pointer shows, and the keyboard, whose place `at` outlives a drawing.
  */
-export function lines(series, { label, unit, high, marks, tell, limit = null, below = "", height = 200 }) {
+export function lines(series, { key, label, unit, high, marks, tell, limit = null, below = "", height = 200, at = { column: 0 } }) {
   const count = series[0].values.length, [size, name] = unit;
   return fitted((target, width) => {
     const x = index => LEFT + (width - LEFT - RIGHT) * (count > 1 ? index / (count - 1) : 0.5);
@@ -54,21 +55,26 @@ export function lines(series, { label, unit, high, marks, tell, limit = null, be
     const beyond = [...series].reverse().flatMap(({ values, kind }) => values.map((value, index) => value > high
       ? svg("path", { class: `beyond ${kind ?? ""}`, d: `M${x(index).toFixed(1)},0l4,${TOP}h-8z` }) : null));
     const cursor = svg("line", { class: "grid", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
-    target.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label },
+    const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label, tabindex: "0", "data-key": key },
       ...levels, ...labels, cursor,
       ...[...series].reverse().map(({ values, kind }) => svg("path", { class: `line ${kind ?? ""}`, "stroke-linecap": "round", d: path(values, x, y) })),
       ...beyond,
-      limit === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(limit)}H${width - RIGHT}` })));
+      limit === null ? null : svg("path", { class: "line third", d: `M${LEFT},${y(limit)}H${width - RIGHT}` }));
+    target.replaceChildren(drawing);
     const note = tip(target);
-    target.onpointermove = event => {
-      const left = event.clientX - target.getBoundingClientRect().left;
-      const index = Math.max(0, Math.min(count - 1, Math.round((left - LEFT) / (width - LEFT - RIGHT) * (count - 1))));
+    const put = index => {
       cursor.setAttribute("x1", x(index));
       cursor.setAttribute("x2", x(index));
       cursor.setAttribute("visibility", "visible");
       note.show(x(index), y(series[0].values[index] ?? 0), tell(index));
     };
-    target.onpointerleave = () => { note.hide(); cursor.setAttribute("visibility", "hidden"); };
+    const leave = () => { note.hide(); cursor.setAttribute("visibility", "hidden"); };
+    target.onpointermove = event => {
+      const left = event.clientX - target.getBoundingClientRect().left;
+      put(nearest(Math.round((left - LEFT) / (width - LEFT - RIGHT) * (count - 1)), count));
+    };
+    target.onpointerleave = leave;
+    enterable(drawing, { leave, put: () => put(nearest(at.column, count)), move: columns => { at.column = nearest(nearest(at.column, count) + columns, count); } });
   });
 }
 
@@ -87,13 +93,13 @@ function beyondText({ steps, slowest_seconds: slowest }, high) {
 }
 
 /** Step times: the median over ranks, the slowest rank, and what the model's FLOPs take at the peak (`ideal`). */
-export function lineChart(curve, { ideal = null, height = 200 } = {}) {
+export function lineChart(curve, { ideal = null, height = 200, at } = {}) {
   const { steps, middle_seconds: middle, slowest_seconds: slowest } = curve;
   const high = scaleEnd(slowest), beyond = beyondText(curve, high);
   const alone = slowest.every((value, index) => value === middle[index]);  // one rank: one line
   const place = lines(alone ? [{ values: middle }] : [{ values: middle }, { values: slowest, kind: "second" }], {
-    label: `Step time over the run${alone ? "" : ": median over ranks, and the slowest rank"}${beyond ? `; ${beyond}` : ""}`,
-    unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height,
+    key: "step times", label: `Step time over the run${alone ? "" : ": median over ranks, and the slowest rank"}${beyond ? `; ${beyond}` : ""}`,
+    unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height, at,
     marks: width => stepMarks(steps, width), below: "step",
     tell: index => `step ${whole(steps[index])}\n${alone ? "" : "median "}${seconds(middle[index])}${alone ? "" : `\nslowest ${seconds(slowest[index])}`}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
   });
@@ -114,7 +120,6 @@ function stepAt({ steps, longest, attempts }, { row, column }) {
   return { step: steps[column] + (longest?.[row][column] ?? 0), attempt: attempts.findLast(each => each.column <= column).number };
 }
 
-const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-20, 0], PageDown: [20, 0], Home: [-Infinity, 0], End: [Infinity, 0] };
 const NAMED_RANKS = 8;
 
 /** A cell for each rank and step: the longest step in it; `at` is the keyboard's cell, which outlives a drawing. */
@@ -148,24 +153,17 @@ export function heatMap(heat, { choose, at = { column: 0, row: 0 } } = {}) {
       const which = heat.attempts.length > 1 ? `, attempt ${attempt + 1} of ${heat.attempts.at(-1).number + 1}` : "";
       tell.show(LEFT + column * inner / steps.length, row * tall / ranks.length, `rank ${whole(ranks[row])}, step ${whole(step)}${which}\n${value === null ? "no step" : seconds(value / 1e6)}`);
     };
-    const mine = () => ({ column: Math.min(at.column, steps.length - 1), row: Math.min(at.row, ranks.length - 1) });
+    const mine = () => ({ column: nearest(at.column, steps.length), row: nearest(at.row, ranks.length) });
     const put = () => {  // the keyboard's cell
       const { column, row } = mine(), wide = inner / steps.length, high = tall / ranks.length;
       mark.hidden = false;
       Object.assign(mark.style, { left: `${LEFT + column * wide - 2}px`, top: `${row * high - 2}px`, width: `${Math.max(wide, 2) + 4}px`, height: `${high + 4}px` });
       show({ column, row });
     };
-    canvas.onfocus = () => { if (canvas.matches(":focus-visible")) put(); };
-    canvas.onblur = () => { mark.hidden = true; tell.hide(); };
-    canvas.onkeydown = event => {
-      const move = MOVES[event.key];
-      if (event.key === "Enter" && choose) return choose(stepAt(heat, mine()));
-      if (!move) return;
-      event.preventDefault();
-      at.column = Math.max(0, Math.min(steps.length - 1, mine().column + move[0]));
-      at.row = Math.max(0, Math.min(ranks.length - 1, mine().row + move[1]));
-      put();
-    };
+    enterable(canvas, {
+      put, leave: () => { mark.hidden = true; tell.hide(); }, choose: choose && (() => choose(stepAt(heat, mine()))),
+      move: (columns, rows) => { const { column, row } = mine(); Object.assign(at, { column: nearest(column + columns, steps.length), row: nearest(row + rows, ranks.length) }); },
+    });
     const cell = event => {
       const box = canvas.getBoundingClientRect();
       const column = Math.floor((event.clientX - box.left) / box.width * steps.length), row = Math.floor((event.clientY - box.top) / box.height * ranks.length);

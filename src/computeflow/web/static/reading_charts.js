@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { lines } from "./charts.js";
 import { el, leftOut, section, unbroken, words } from "./dom.js";
 import { number, plural, share, si, whole } from "./format.js";
+import { redraw } from "./redraw.js";
 
 const AGAIN_MS = 10_000;  // agents read every few seconds
 const HEIGHT = 150;
@@ -41,13 +42,13 @@ function sentence(meter) {
   return el("p", null, `${meter.title}: ${mean}${most}${meter.limit === null ? "" : `; ${meter.limit_title} ${write(meter.limit)}`}.`);
 }
 
-function drawing(readings, meter) {
+function drawing(readings, meter, at) {
   const high = 1.05 * Math.max(...known(meter.largest), meter.limit ?? 0) || 1, unit = unitOf(meter.unit, high);
   const write = value => value === null ? "not read" : `${number(value / unit[0], 4)} ${unit[1]}`;
   return el("figure", null, el("figcaption", null, meter.title, el("span", { class: "unit" }, `, ${unit[1]}`),
     meter.limit === null ? null : el("span", { class: "quiet small" }, unbroken(` · dashed: ${meter.limit_title}, ${write(meter.limit)}`))),
   lines([{ values: meter.mean }, { values: meter.largest, kind: "second" }], {
-    label: `${meter.title} over time: mean and largest`, unit, high, limit: meter.limit, height: HEIGHT,
+    key: meter.title, label: `${meter.title} over time: mean and largest`, unit, high, limit: meter.limit, height: HEIGHT, at,
     marks: width => timeMarks(readings, meter.mean.length, width),
     tell: index => `${clock(readings.start + index * readings.slot_seconds, 1)}\nmean ${write(meter.mean[index])}\nlargest ${write(meter.largest[index])}`,
   }));
@@ -61,14 +62,14 @@ function energyText({ energy, of, count }, run) {
   return `Energy${run.state === "running" ? " so far" : ""}: ${size}, ${number(watts)} W a GPU on average; power was read in ${share(energy.covered)} of the time.${others}`;
 }
 
-function filled({ readings, readings_missing: missing, left_out: lost }, run) {
+function filled({ readings, readings_missing: missing, left_out: lost }, run, at) {
   const shown = readings?.meters ?? [], energy = readings ? energyText(readings, run) : null;
   const note = missing ? el("p", { class: "quiet small" }, words(missing)) : null;
   if (!shown.length) return [note, leftOut(lost)].filter(Boolean);
   const many = readings.count > 1 ? `mean over ${whole(readings.count)} ${readings.of}s` : "mean";
   const [curves, points] = [shown.filter(meter => known(meter.mean).length >= FEW), shown.filter(meter => known(meter.mean).length < FEW)];
   return [energy ? el("p", null, energy) : null, ...points.map(sentence),
-    curves.length ? el("div", { class: "multiples" }, curves.map(meter => drawing(readings, meter))) : null,
+    curves.length ? el("div", { class: "multiples" }, curves.map(meter => drawing(readings, meter, at))) : null,
     !curves.length ? null : el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `one point every ${readings.slot_seconds === 1 ? "second" : plural(readings.slot_seconds, "second")}`)),
     note, leftOut(lost)].filter(Boolean);
 }
@@ -77,7 +78,8 @@ function filled({ readings, readings_missing: missing, left_out: lost }, run) {
 export function readingCharts(run, title, state) {
   const place = el("div", { class: "readings" });
   state.readingsPlace = place;
-  const show = () => state.readingsPlace.replaceChildren(...(state.readings ? filled(state.readings, run) : [el("p", { class: "quiet", "aria-busy": "true" }, "Reading the meters …")]));
+  state.moment ??= { column: 0 };
+  const show = () => redraw(state.readingsPlace, state.readings ? filled(state.readings, run, state.moment) : [el("p", { class: "quiet", "aria-busy": "true" }, "Reading the meters …")]);
   show();
   if (!state.readingsAt || performance.now() - state.readingsAt > AGAIN_MS) {
     state.readingsAt = performance.now();

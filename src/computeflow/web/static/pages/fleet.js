@@ -155,7 +155,7 @@ export function render(content, context) {
   }, { class: "drawing fleet" });
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Coloured by" }, map.measures.map(each =>
     el("button", { class: "button", type: "button", "data-key": each.name, "aria-pressed": String(each === measure), on: { click: () => navigate(withQuery({ by: each.name }), { quietly: true }) } }, each.title)));
-  const wrong = map.measures.find(each => each.name === "health"), unwell = wrong.by_node.filter(value => value > 0).length;
+  const wrong = map.measures.find(each => each.name === "health"), unwell = Object.values(content.problems).reduce((sum, count) => sum + count, 0);
   const silent = health.indexOf("silent"), agents = wrong.by_node.filter(value => value !== null), quiet = content.last_heard && agents.length > 0 && agents.every(value => value === silent);
   return [
     heading("Fleet", tabs),

@@ -40,7 +40,7 @@ export function render(content, context) {
       { label: "Restarts", value: whole(run.restarts) },
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
     ]),
-    curve ? section(`Step time over the run${content.steps_basis ? `, ${content.steps_basis}` : ""}`, lineChart(curve, { ideal: content.ideal_step_seconds })) : el("p", { class: "quiet" }, content.steps_missing),
+    curve ? section(`Step time over the run${content.steps_basis ? `, ${content.steps_basis}` : ""}`, lineChart(curve, { ideal: content.ideal_step_seconds, at: context.state.step ??= { column: 0 } })) : el("p", { class: "quiet" }, content.steps_missing),
     readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state),
     heat ? section("Step time by rank", heatChoice(content), heatMap(heat, { at: context.state.heatCell ??= { column: 0, row: 0 }, choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams(step)}`) }),
       el("p", { class: "quiet small" }, "Click a cell, or press Enter on it, to open the timeline of its longest step.")) : null,

@@ -3,6 +3,7 @@
 import { el, heading, leftOut, section, stats, svg, swatch, table, words } from "../dom.js";
 import { fitted, tip } from "../fitted.js";
 import { number, plural, seconds, secondsCell, share, whole } from "../format.js";
+import { enterable, nearest } from "../keys.js";
 import { ticks } from "../charts.js";
 import { navigate, withQuery } from "../router.js";
 
@@ -15,15 +16,25 @@ function looks({ name, account, owner }) {
   return account === "compute" ? `${owner} ${name === "backward" ? "backward" : "compute"}` : owner;
 }
 
-function drawing(timeline) {
+const endOf = span => span.start_seconds + (span.length_seconds ?? span.seconds);
+
+/** The span that lies at a moment, or begins next after it, of those of a rank in their order. */
+function spanAt(spans, moment) {
+  const found = spans.findIndex(span => endOf(span) > moment);
+  return found < 0 ? spans.length - 1 : found;
+}
+
+/** `at`: the keyboard's span, which outlives a drawing. */
+function drawing(timeline, at) {
   const tall = timeline.ranks.length > FEW ? ROW : TALL_ROW, height = timeline.ranks.length * tall + AXIS;
+  const inOrder = timeline.ranks.map(line => [...line.spans].sort((a, b) => a.start_seconds - b.start_seconds || b.seconds - a.seconds));
   return fitted((place, width) => {
     const inner = width - LABEL - 8, x = at => LABEL + inner * at / timeline.seconds;
     const [size, unit] = timeline.seconds < 2 ? [1e3, "ms"] : [1, "s"];
     const marks = ticks(0, timeline.seconds * size, Math.max(2, inner / 110)).map(at => [
       svg("line", { class: "grid", x1: x(at / size), x2: x(at / size), y1: 0, y2: height - AXIS }),
       svg("text", { class: "quiet", x: x(at / size), y: height - 6, "text-anchor": !at ? "start" : x(at / size) > width - 30 ? "end" : "middle" }, `${number(at)} ${unit}`)]);
-    const tell = { place: null };
+    const tell = { place: null }, shown = new Map();
     const rows = timeline.ranks.map((line, row) => {
       const top = row * tall;
       return svg("g", null, svg("text", { class: "quiet", x: LABEL - 8, y: top + tall / 2 + 4, "text-anchor": "end" }, `rank ${line.rank}`),
@@ -37,15 +48,34 @@ function drawing(timeline) {
             rect.setAttribute("width", Math.max(inner * span.length_seconds / timeline.seconds, 0.6));
             rect.setAttribute("fill-opacity", Math.max(span.seconds / span.length_seconds, 0.25));
           }
+          const show = (left, down) => tell.place.show(left, down, `rank ${line.rank}: ${span.name} ${seconds(span.seconds)}\n${span.account}, ${span.owner}${span.detail ? `\n${span.detail}` : ""}`);
           rect.addEventListener("pointermove", event => {
             const box = place.getBoundingClientRect();
-            tell.place.show(event.clientX - box.left, event.clientY - box.top, `rank ${line.rank}: ${span.name} ${seconds(span.seconds)}\n${span.account}, ${span.owner}${span.detail ? `\n${span.detail}` : ""}`);
+            show(event.clientX - box.left, event.clientY - box.top);
           });
           rect.addEventListener("pointerleave", () => tell.place.hide());
+          shown.set(span, { rect, show: () => show(x(span.start_seconds), top + 8) });
           return rect;
         }));
     });
-    place.replaceChildren(svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `Step ${timeline.step} of ${plural(timeline.ranks.length, "rank")} along time` }, marks.flat(), rows));
+    const picture = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, height, tabindex: "0", "data-key": "timeline", role: "img", "aria-label": `Step ${timeline.step} of ${plural(timeline.ranks.length, "rank")} along time` }, marks.flat(), rows);
+    const leave = () => { tell.place.hide(); picture.querySelector(".at")?.classList.remove("at"); };
+    const spans = () => inOrder[at.row = nearest(at.row, inOrder.length)];
+    enterable(picture, {
+      leave,
+      put: () => {
+        leave();
+        const found = shown.get(spans()[at.column = nearest(at.column, spans().length)]);
+        found?.rect.classList.add("at");
+        found?.show();
+      },
+      move: (columns, rows) => {
+        const moment = spans()[nearest(at.column, spans().length)]?.start_seconds ?? 0;
+        at.row += rows;
+        at.column = rows ? spanAt(spans(), moment) : at.column + columns;
+      },
+    });
+    place.replaceChildren(picture);
     tell.place = tip(place);
   });
 }
@@ -70,7 +100,7 @@ function totals(timeline) {
 
 export const name = content => `${content.run?.name ?? "run"}, step ${content.timeline?.step ?? "?"}`;
 
-export function render(content) {
+export function render(content, context) {
   const { timeline, run } = content;
   const attempt = content.attempts.length > 1 ? { attempt: timeline.attempt } : {};
   const go = step => navigate(withQuery({ step: Math.max(content.first_step, Math.min(content.last_step, step)), ...attempt }), { replace: true });
@@ -92,7 +122,7 @@ export function render(content) {
       { label: "Ranks", value: whole(timeline.ranks_total) },
       attempts > 1 ? { label: "Attempt", value: timeline.attempt + 1, note: `of ${attempts}` } : null,
     ]),
-    section(several ? "Timeline by rank" : "Timeline", drawing(timeline), el("div", { class: "legend" }, inTime.map(sum => el("span", null, swatch(looks(sum)), sum.name))),
+    section(several ? "Timeline by rank" : "Timeline", drawing(timeline, context.state.span ??= { row: 0, column: 0 }), el("div", { class: "legend" }, inTime.map(sum => el("span", null, swatch(looks(sum)), sum.name))),
       sums.some(sum => sum.account === "compute") ? el("p", { class: "quiet small" }, "Green is compute: the useful work is in it, and the MFU says how much of it is useful.") : null),
     section("Time by phase", table([
       { title: "phase", cell: sum => [swatch(looks(sum)), sum.name] },
