@@ -1,8 +1,9 @@
-"""A server that is told to stop while it answers."""
+"""A server that is told to stop while it answers, and clients that leave or never end."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -36,6 +37,33 @@ def test_a_request_that_is_cut_off_at_the_end_prints_no_traceback(
     bound.close()
     asking.join(300)
     assert asked.is_set() and "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.live
+def test_a_client_that_leaves_before_its_answers_prints_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    options = Listening(listen="127.0.0.1:0", command="serve", seconds=3.0)
+    bound = http_server.bind(options)
+    answers = 0
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal answers
+        answers += 1
+        await asyncio.sleep(0.1)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 1000})
+
+    def ask() -> None:
+        with socket.create_connection(bound.getsockname()) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n" * 8)
+            assert client.recv(1)
+
+    asking = threading.Thread(target=ask)
+    http_server.serve(application, bound, options, asking.start, lambda: None)
+    bound.close()
+    asking.join(300)
+    assert 2 <= answers < 8 and "Traceback" not in capfd.readouterr().err
 
 
 _HEAD = b"POST / HTTP/1.1\r\nhost: localhost\r\n"

@@ -47,10 +47,11 @@ class WorkerProcess:
         answered = threading.Event()
 
         def watch() -> None:
-            while not answered.wait(_LOOK_SECONDS):
-                if not wanted():
-                    process.kill()
+            while wanted():
+                if answered.wait(_LOOK_SECONDS):
                     return
+            if not answered.is_set():
+                process.kill()
 
         threading.Thread(target=watch, daemon=True).start()
         try:

@@ -125,7 +125,7 @@ def _configured(application: Application, options: Listening) -> tuple[Any, Any]
         config.load()
     except OSError as error:
         raise InputError(f"--cert {options.cert} --key {options.key}: {error}") from None
-    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
     return uvicorn, config
 
 
@@ -143,9 +143,13 @@ def _check_key(options: Listening) -> None:
         context.load_cert_chain(options.cert, options.key, password=refuse)
 
 
-def _is_no_end(record: logging.LogRecord) -> bool:
-    """A request that is cut off because the server was told to stop is no fault of the application."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Not that a request is cut off because the server was told to stop, nor that a client has left: of
+    several requests that came at once uvicorn knows of the last one alone that nobody waits for it.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    is_gone = isinstance(error, RuntimeError) and "the handler is closed" in str(error)
+    return not (is_gone or isinstance(error, asyncio.CancelledError))
 
 
 def _connection_class(request_seconds: float) -> type[Any]:
