@@ -113,6 +113,23 @@ def test_a_torn_or_damaged_tail_is_cut_off(
         assert [frame.received for frame in read_frames(file)] == list(range(whole))
 
 
+def test_what_is_cut_off_behind_damage_is_kept(tmp_path: Path) -> None:
+    """Batches behind a damaged one were acknowledged: nobody sends them again."""
+    writer = JournalWriter(tmp_path, 1)
+    writer.append([(n, bytes([n]) * 100) for n in range(5)])
+    writer.close()
+    path = journal_path(tmp_path, 1)
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content[:-10])
+    assert cut_torn_tail(path) == "000001.cfj: cut 106 bytes that were never acknowledged"
+    assert cut_torn_tail(path) == ""
+    content[8 + 116 + 50] ^= 1
+    path.write_bytes(content)
+    said = "000001.cfj: cut 464 bytes behind a damaged batch; as it was: 000001.damaged"
+    assert cut_torn_tail(path) == said
+    assert path.with_suffix(".damaged").read_bytes() == content
+
+
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
     """Writing beyond `size` fails, as on a disk that is full."""

@@ -107,8 +107,8 @@ def recover(store: StoreFolder, state: StateDatabase) -> tuple[Positions, int]:
         if state.is_sealed(number):
             continue
         path = journal_path(store.journal, number)
-        if number == numbers[-1] and (torn := cut_torn_tail(path)):
-            say_line(f"{path.name}: cut {torn:,} bytes that were never acknowledged")
+        if number == numbers[-1] and (cut := cut_torn_tail(path)):
+            say_line(cut)
         with path.open("rb") as file:
             for frame in read_frames(file):
                 batch = unpack_known(frame.body)

@@ -8,6 +8,7 @@ file may end in the middle of a frame, which was never acknowledged.
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import time
 import zlib
@@ -190,17 +191,35 @@ def is_cut_off(path: Path, end: int) -> bool:
         return needed > file.seek(0, os.SEEK_END) - end
 
 
-def cut_torn_tail(path: Path) -> int:
-    """Cut off what is behind the last whole frame; return how many bytes that were."""
-    with path.open("r+b") as file:
-        end = min(len(MAGIC), path.stat().st_size)
+def cut_torn_tail(path: Path) -> str:
+    """Cut off what is behind the last whole frame; say what that was, "" where nothing was.
+
+    The begin of a frame was never acknowledged. What is damaged may have been: it is kept beside.
+    """
+    end = min(len(MAGIC), path.stat().st_size)
+    with path.open("rb") as file:
         for frame in read_frames(file):
             end = frame.end
-        torn = path.stat().st_size - end
-        if torn:
-            file.truncate(end)
-            os.fsync(file.fileno())
-    return torn
+    torn = path.stat().st_size - end
+    if not torn:
+        return ""
+    said = f"{path.name}: cut {torn:,} bytes"
+    if is_cut_off(path, end):
+        said += " that were never acknowledged"
+    else:
+        kept = damaged_path(path)
+        shutil.copyfile(path, kept)
+        sync_folder(path.parent)
+        said += f" behind a damaged batch; as it was: {kept.name}"
+    with path.open("r+b") as file:
+        file.truncate(end)
+        os.fsync(file.fileno())
+    return said
+
+
+def damaged_path(path: Path) -> Path:
+    """Where a journal is kept that is damaged: whoever mends it may want it."""
+    return path.with_suffix(".damaged")
 
 
 class JournalFollower:

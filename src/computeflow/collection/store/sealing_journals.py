@@ -11,6 +11,7 @@ from pathlib import Path
 from computeflow import codec
 from computeflow.collection.store.journal import (
     JournalFrame,
+    damaged_path,
     journal_numbers,
     journal_path,
     read_frames,
@@ -56,8 +57,8 @@ def seal_journal(store: StoreFolder, state: StateDatabase, number: int) -> Journ
         segments, summary.damaged_bytes = [], summary.bytes
         say_line(f"{path.name} cannot be sealed and is kept as it is: {error}")
     state.add_journal(number, summary, segments)
-    if summary.damaged_bytes:  # whoever mends it may want it
-        path.rename(path.with_suffix(".damaged"))
+    if summary.damaged_bytes:
+        path.rename(damaged_path(path))
     else:
         delete_journal(path)
     return summary
