@@ -30,7 +30,7 @@ _PROBLEMS = {
     "open finding": ("has an open finding", "have open findings"),
     "silent": ("is silent", "are silent"),
 }
-"""Of one node, and of several."""
+"""What a headline says of one node with such a problem, and of several."""
 MAX_CELLS = 65_536
 Places = Mapping[str, Mapping[int, str]]
 """Rank to node, by run."""
