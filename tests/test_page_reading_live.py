@@ -91,6 +91,16 @@ def test_bands_are_steps_of_the_way_back(browser: Any, recordings: Served) -> No
     page.close()
 
 
+def test_on_a_phone_what_an_account_opens_comes_into_view(browser: Any, recordings: Served) -> None:
+    page = opened(browser, recordings, "phone")
+    visit(page, recordings, "/flow?run=slow")
+    page.click("tbody >> text=straggler")
+    page.wait_for_selector("aside[aria-label='straggler']")
+    page.wait_for_function("document.querySelector('aside h2').getBoundingClientRect().top < 600")
+    assert page.locator("aside h2 >> nth=0").is_visible() and page.said == []
+    page.close()
+
+
 @pytest.mark.parametrize(
     ("address", "title"),
     [

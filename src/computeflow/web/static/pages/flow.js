@@ -80,7 +80,7 @@ function advice(content) {
     section("What to do next", worst.length ? worst.map(finding => cardOf(content, finding))
       : el("p", { class: "quiet" }, "No finding is open: no rule sees a remedy worth 2 % of a step."),
     more > 0 ? el("p", null, el("a", { href: all }, `${plural(more, "more finding")}`)) : null,
-    el("p", { class: "quiet small" }, "Click a band for its findings and its ranks.")));
+    el("p", { class: "quiet small" }, "Choose a band or an account for its findings and its ranks.")));
 }
 
 const cardOf = (content, finding) => findingCard(finding, { compact: true, silent: content.run.silent_since !== null });
@@ -107,10 +107,24 @@ export function head(content, context) {
     el("a", { class: "button", href: `/runs/${encodeURIComponent(content.run.id)}` }, "Run details"));
 }
 
+const ROOM = 120;  // so much of it says that it is there
+let pressed = null;
+
+/** What a press on an account opened comes into view: on a phone it is below the table. */
+function bringIntoView(band) {
+  if (!band || band.account !== pressed) return;
+  pressed = null;
+  requestAnimationFrame(() => {
+    const opened = document.querySelector("main aside"), top = opened?.getBoundingClientRect().top;
+    if (top > innerHeight - ROOM) opened.scrollIntoView();
+  });
+}
+
 export function render(content, context) {
   const asked = new URLSearchParams(location.search).get("account");
   const band = content.bands.find(each => each.account === asked) ?? null;
-  const choose = account => navigate(withQuery({ account: account === asked ? null : account }), { quietly: true });
+  const choose = account => { pressed = account; navigate(withQuery({ account: account === asked ? null : account }), { quietly: true }); };
+  bringIntoView(band);
   const total = content.gpus * content.wall_seconds;
   const [unit, size] = gpuUnit(total, content.on_host);
   const contracted = `${number(total / size)} ${unit}`;
