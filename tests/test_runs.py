@@ -8,6 +8,7 @@ import pytest
 
 import computeflow as cf
 from computeflow.errors import InputError
+from computeflow.telemetry.run_folders import run_folder_source
 from run_folder_maker import MS, Training
 
 
@@ -49,6 +50,25 @@ def test_a_run_that_cannot_be_read_is_named(folder: Path) -> None:
     answer = cf.runs(folder)
     assert len(answer.history.rows) == 3
     assert "format version 9" in answer.history.left_out[0]
+
+
+def test_runs_are_found_below_folders_of_teams_and_days(folder: Path) -> None:
+    (folder / "team" / "day").mkdir(parents=True)
+    (folder / "second").rename(folder / "team" / "day" / "second")
+    (folder / ".hidden").mkdir()
+    (folder / "third").rename(folder / ".hidden" / "third")
+    (folder / "team" / "all").symlink_to(folder)  # a circle
+    names = [Path(row.folder).relative_to(folder) for row in cf.runs(folder).history.rows]
+    assert names == [Path("team/day/second"), Path("first")]
+
+
+def test_of_more_folders_than_are_looked_at_the_rest_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder_source, "FOLDERS", 2)
+    history = cf.runs(folder).history
+    assert [Path(row.folder).name for row in history.rows] == ["second", "first"]
+    assert history.left_out == (f"{folder}: runs are looked for in 2 folders; it has more",)
 
 
 def test_what_is_no_history_is_an_error(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ def _status(ask: Callable[[], object]) -> int:
         ({"directory": "/dev/zero"}, "not a file"),
         ({"on": "h300-sxm"}, "nearest: .*h200-sxm"),
         ({"on": "h200-sxm:x"}, "accelerator:count"),
+        ({"model": "llama-3.1-8b"}, "--model needs --global-batch and --seq-len"),
+        ({"global_batch": 8, "seq_len": 128}, "need --model"),
         ({"model": "llama-9"}, "unknown model 'llama-9'; nearest: llama"),
         ({"expect": "absent.json"}, "--expect absent.json: No such file"),
         ({"expect": RUNS / "clean" / "run.json"}, "--expect .*predict or plan -o json"),
@@ -266,6 +268,24 @@ def test_no_more_than_the_first_recording_of_a_folder_is_opened(
 def test_runs_are_listed_where_a_device_is_given_with_a_count() -> None:
     runs = page_client(RUNS, on="h200-sxm:2").get("/runs").json()["runs"]
     assert len(runs) == len(page_client(RUNS).get("/runs").json()["runs"])
+
+
+def test_flops_are_counted_from_a_model_where_a_recording_does_not_state_them() -> None:
+    told: dict[str, Any] = {
+        "on": "h200-sxm:1",
+        "model": "llama-3.2-1b",
+        "global_batch": 8,
+        "seq_len": 128,
+    }
+    without, found = page_client(RUNS / "clean"), page_client(RUNS / "clean", **told)
+    assert "compute.model" in without.get("/flow").json()["unavailable"]
+    assert found.get("/flow").json()["run"]["mfu"] > 0
+
+
+def test_a_device_alone_hides_no_recording() -> None:
+    """It is for FLOPs that a recording states: those of another one are not."""
+    for page in ("/flow", "/findings", "/runs/clean"):
+        assert page_client(RUNS, on="h200-sxm").get(page).status_code == 200, page
 
 
 # Answers

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from computeflow.answers import run_histories
+from computeflow.auditing import run_history
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.collection.outputs.snapshots import STATE_FILE
@@ -51,8 +51,8 @@ def test_many_runs_are_read_once_each(tmp_path: Path, monkeypatch: pytest.Monkey
         folder.mkdir()
         for file in (RUNS / "clean").iterdir():
             (folder / file.name).symlink_to(file)
-    counted = Counted(run_histories.runs)
-    monkeypatch.setattr(recorded_runs, "runs", counted)
+    counted = Counted(run_history.read_history)
+    monkeypatch.setattr(recorded_runs, "read_history", counted)
     opening = open_directory(tmp_path, AuditOptions())
     for _ in range(3):
         assert len(opening.runs()) == 70

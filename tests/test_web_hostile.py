@@ -113,14 +113,55 @@ def test_a_link_of_another_user_to_what_is_not_theirs_is_not_followed(tmp_path: 
     assert "theirs" in _ids(client)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a link of another user")
+@pytest.mark.parametrize("place", ["rank-00009.attempt-0.cfr", "kineto/more/x.json", "control"])
+def test_a_link_that_is_put_into_a_run_later_ends_what_is_shown_of_it(
+    tmp_path: Path, place: str
+) -> None:
+    runs = _runs(tmp_path / "runs", "a", "b")
+    (tmp_path / "secret").mkdir(mode=0o700)
+    client = page_client(runs)
+    assert client.get("/runs/b").status_code == 200
+    link = runs / "b" / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path / "secret")
+    os.chown(link, 12_345, 12_345, follow_symlinks=False)
+    assert _ids(client) == ["a"]
+    for address in ("/runs/b", "/timeline/b", "/trace/b", "/readings/b", "/flow?run=b"):
+        assert client.get(address).status_code in (400, 404), address
+
+
 def test_a_first_run_that_is_damaged_is_left_out_and_said(tmp_path: Path) -> None:
-    _runs(tmp_path, "a", "b")
+    _runs(tmp_path, "a", "b", "c")
     for file in (tmp_path / "a").glob("*.cfr"):
         file.write_bytes(b"garbage" * 1_000)
     client = page_client(tmp_path, price=2.5)
     content = client.get("/runs").json()
-    assert _ids(client) == ["b"] and content["result"]["left_out"]
+    assert sorted(_ids(client)) == ["b", "c"] and content["result"]["left_out"]
     assert content["result"]["price"]["usd"] == 2.5
+    assert client.get("/findings").json()["left_out"] == content["result"]["left_out"]
+
+
+def test_a_folder_of_which_nothing_can_be_read_says_so(tmp_path: Path) -> None:
+    for file in _runs(tmp_path, "a").glob("a/*.cfr"):
+        file.write_bytes(b"garbage" * 1_000)
+    text = page_client(tmp_path).get("/flow").json()["empty"]["text"]
+    assert text.startswith(f"Nothing in {tmp_path} can be read: ") and "Record a run:" in text
+
+
+def test_traces_beside_runs_are_said(tmp_path: Path) -> None:
+    client = page_client(_runs(tmp_path, "a", "b"))
+    assert not client.get("/runs").json()["result"]["left_out"]
+    shutil.copy(next((RUNS.parent / "h200_traces").glob("*.json.gz")), tmp_path)
+    (said,) = client.get("/runs").json()["result"]["left_out"]
+    assert said == f"{tmp_path}: traces beside the runs are not shown; serve their folder alone"
+
+
+def test_runs_of_a_team_are_named_by_their_place(tmp_path: Path) -> None:
+    _runs(tmp_path / "team" / "day", "a")
+    client = page_client(_runs(tmp_path, "a"))
+    assert sorted(_ids(client)) == ["a", "team/day/a"]
+    assert client.get("/runs/team%2Fday%2Fa").status_code == 200
 
 
 # Requests

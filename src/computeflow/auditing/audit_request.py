@@ -132,11 +132,11 @@ class AuditRequest:
                 raise InputError(
                     f"--{option} is for {_listed(users)}, and there is only {_listed(kinds)}"
                 )
-        if self._names_a_device_only() and not _TRACED.intersection(kinds):
+        if self._names_a_device_only() and not (_TRACED | {"recording"}).intersection(kinds):
             raise InputError("--on needs --model, --price PROVIDER, or a count (h100-sxm:8) here")
 
     def _names_a_device_only(self) -> bool:
-        """Whether --on names a device that only a trace could use: no FLOPs, no GPU count, no offer."""
+        """Whether --on names a device for FLOPs that a recording would tell: no count, no offer."""
         named = self.accelerator is not None and self.gpus is None
         return named and self.model is None and not isinstance(self.price, str)
 

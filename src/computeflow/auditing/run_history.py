@@ -79,10 +79,10 @@ def read_history(
     say: Callable[[str], None] | None = None,
 ) -> RunHistory:
     """The runs in a folder; `against` is the name or the folder of an earlier one."""
-    folders = list(find_run_folders(folder))
+    rows, left_out, ranks = list[RunRow](), list[str](), dict[str, RunRanks]()
+    folders = find_run_folders(folder, left_out)
     if not folders:
         raise InputError(f"{folder}: no recorded runs in it (computeflow record -- COMMAND)")
-    rows, left_out, ranks = list[RunRow](), list[str](), dict[str, RunRanks]()
     for number, path in enumerate(folders, 1):
         if say is not None:
             say(f"{number:,} of {len(folders):,} runs read")
@@ -159,7 +159,7 @@ def _find(name: str, rows: Sequence[RunRow], request: SourceRequest, usd: float 
             return row
     left_out: list[str] = []
     try:
-        folders = list(find_run_folders(Path(name)))
+        folders = find_run_folders(Path(name), left_out)
     except InputError:
         raise UnknownNameError("run", name, [row.name for row in rows]) from None
     found = _read(folders[0], request, left_out) if len(folders) == 1 else None

@@ -14,7 +14,7 @@ import click
 
 from computeflow.cli.command import flag, option
 from computeflow.cli.listening import ListeningCommand
-from computeflow.cli.types import FILE, Number
+from computeflow.cli.types import COUNT, FILE, Number
 
 if TYPE_CHECKING:
     from computeflow.answers import Answer
@@ -55,7 +55,15 @@ serve = _Serving(
         flag("--behind-proxy", help="A proxy does TLS: trust its X-Forwarded headers."),
         option("--price", type=Number(), metavar="USD", help="Price of a GPU-hour, for findings."),
         option("--on", metavar="DEVICE", help="Accelerator of the recordings (h200-sxm:8)."),
-        option("--model", metavar="MODEL", help="Model of the recordings, for its FLOPs."),
+        option(
+            "--model",
+            metavar="MODEL",
+            help="Model to count FLOPs from, where recordings do not state them.",
+        ),
+        option(
+            "--global-batch", type=COUNT, help="With --model: sequences per step over all ranks."
+        ),
+        option("--seq-len", type=COUNT, help="With --model: tokens per sequence."),
         option(
             "--expect",
             type=FILE,

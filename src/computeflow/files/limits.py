@@ -73,6 +73,8 @@ TRAINER_STATE_BYTES = 128 * MiB
 """A million logged steps."""
 FILES = 100_000
 """Files looked at in one folder."""
+FOLDERS = 10_000
+"""Folders in which runs are looked for: half a second."""
 TRACE_HEADER_BYTES = 64 * MiB
 """Text before or behind the events of a trace."""
 EVENT_BYTES = 16 * MiB

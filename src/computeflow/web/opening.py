@@ -7,15 +7,18 @@ library's; None means that such a source does not know it, and the page says wha
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from computeflow.answers.action_lists import ActionsAnswer
-from computeflow.answers.audits import AuditAnswer
+from computeflow.answers.audits import AuditAnswer, parse_accelerator
+from computeflow.answers.inputs import open_catalog
 from computeflow.answers.live_tops import TopAnswer
 from computeflow.answers.run_histories import RunsAnswer
+from computeflow.auditing.audit_request import AuditRequest
 from computeflow.auditing.run_history import RunRanks
+from computeflow.catalog.lookup import find_typed_model
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.web.reading_curves import ReadingCurves
@@ -36,12 +39,33 @@ class AuditOptions:
     price: float | None = None
     on: str | None = None
     model: str | None = None
+    global_batch: int | None = None
+    seq_len: int | None = None
     expect: Path | None = None
+
+    @property
+    def audit_words(self) -> dict[str, Any]:
+        """What of it was told, as `audit` takes it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def device(self) -> str | None:
         """`on` without a count of GPUs."""
         return None if self.on is None else self.on.partition(":")[0]
+
+    def request(self) -> AuditRequest:
+        """An audit of nothing yet; names that no catalog has, and half a model, are refused."""
+        catalog = open_catalog(())
+        accelerator, gpus = parse_accelerator(self.on, catalog)
+        return AuditRequest(
+            paths=(),
+            catalog=catalog,
+            model=None if self.model is None else find_typed_model(catalog, self.model),
+            global_batch=self.global_batch,
+            seq_len=self.seq_len,
+            accelerator=accelerator,
+            gpus=gpus,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

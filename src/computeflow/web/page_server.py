@@ -78,6 +78,8 @@ def serve(
     price: float | None = None,
     on: str | None = None,
     model: str | None = None,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
     expect: File | None = None,
     topology: File | None = None,
     seconds: float | None = None,
@@ -105,7 +107,14 @@ def serve(
     place = own_runs() if directory is None else Path(directory)
     if directory is None and not place.exists():
         raise InputError(f"{place}: no run is recorded yet (computeflow record -- COMMAND)")
-    options = AuditOptions(price=price, on=on, model=model, expect=_path(expect))
+    options = AuditOptions(
+        price=price,
+        on=on,
+        model=model,
+        global_batch=global_batch,
+        seq_len=seq_len,
+        expect=_path(expect),
+    )
     opening = open_directory(place, options)
     check_directory(place)
     check_options(options)

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from computeflow.answers.audits import AuditAnswer, audit
-from computeflow.answers.inputs import open_catalog
-from computeflow.answers.run_histories import RunsAnswer, runs
-from computeflow.auditing.run_history import RunHistory, RunRanks, RunRow
+from computeflow.answers.run_histories import RunsAnswer
+from computeflow.auditing.run_history import RunHistory, RunRanks, RunRow, read_history
 from computeflow.economics import GpuPrice, find_price, usd_per_hour
 from computeflow.errors import ComputeFlowError, InputError, UnknownNameError
 from computeflow.files.limits import FILES, RUN_BYTES
 from computeflow.files.names import shown_whole
+from computeflow.telemetry.opening import read_head
+from computeflow.telemetry.recording_files import ENDINGS
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
-from computeflow.telemetry.run_folders.run_folder_source import ENDING, find_run_folders, read_run
-from computeflow.telemetry.trace_formats import read_rank
+from computeflow.telemetry.run_folders.run_folder_source import (
+    ENDING,
+    find_run_folders,
+    has_begun,
+    read_run,
+)
+from computeflow.telemetry.source_registry import holds_recording
+from computeflow.telemetry.source_reports import SourceRequest
+from computeflow.telemetry.trace_formats import format_of, read_rank
 from computeflow.telemetry.traces.job_ledgers import TracedJob
-from computeflow.web.foreign_links import foreign_link, link_stamp
 from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
+from computeflow.web.recording_state import RecordingState, look_at
 from computeflow.web.remembered import Remembered
 from computeflow.web.step_spans import StepSpans, recorded_spans
 from computeflow.web.step_table import AttemptColumns, StepTable
 from computeflow.web.traced_spans import traced_spans
 
+T = TypeVar("T")
 _MAX_READ = 4
 """Runs of which all columns are kept: those of a large one are hundreds of megabytes."""
 _AS_IT_RUNS = "as it runs, without the profiler"
@@ -55,30 +65,38 @@ class RecordingOpening:
         self.path, self._options = path, options
         self._rows, self._audits = Remembered(FILES), Remembered()
         self._columns, self._tables = Remembered(_MAX_READ), Remembered(_MAX_READ)
-        self._drawn, self._links = Remembered(), Remembered(FILES)
+        self._drawn, self._beside = Remembered(), Remembered(1)
 
     def revision(self) -> Hashable:
         folders = self._folders()
-        return tuple(map(_revision, folders)) if folders else _revision(self.path)
+        return tuple(map(look_at, folders or [self.path])), self._traces_beside(folders)
 
     def runs(self) -> list[RunLine]:
         folders = self._folders()
         if not folders:
             answer = self._audit(self.path)
             return [] if answer is None else [self._traced_line(answer)]
-        rows = [(folder, self._row(folder).row) for folder in folders]
-        found = [(folder, row) for folder, row in rows if row is not None]
+        states = [state for path in folders if not (state := look_at(path)).foreign]
+        read = [(state.path, self._row(state).row) for state in states]
+        found = [(path, row) for path, row in read if row is not None]
         return [self._line(*each) for each in sorted(found, key=lambda each: -each[1].start)]
 
     def runs_answer(self) -> RunsAnswer | None:
-        folders = self._folders()
+        left_out: list[str] = []
+        folders = self._folders(left_out)
         if not folders:
             return None
-        read = [self._row(folder) for folder in folders]
+        states = [look_at(path) for path in folders]
+        read = [self._row(state) for state in states if not state.foreign]
+        left_out += (note for each in read for note in each.left_out)
+        left_out += (state.foreign for state in states if state.foreign)
+        left_out += self._traces_beside(folders)
         rows = [each.row for each in read if each.row is not None]
-        found = sorted(rows, key=lambda row: -row.start)
-        left_out = (*(note for each in read for note in each.left_out), *self._left_out())
-        history = RunHistory(rows=tuple(found), against=None, left_out=left_out)
+        history = RunHistory(
+            rows=tuple(sorted(rows, key=lambda row: -row.start)),
+            against=None,
+            left_out=tuple(left_out),
+        )
         return RunsAnswer(folder=str(self.path), history=history, price=self._price)
 
     def audit(self, run: str) -> AuditAnswer | None:
@@ -92,7 +110,7 @@ class RecordingOpening:
 
     def steps(self, run: str) -> StepTable | None:
         path = self._find(run)
-        return self._tables.get(path, _revision(path), lambda: self._steps(path))
+        return _read(self._tables, look_at(path), path, lambda: self._steps(path))
 
     def spans(self, run: str, step: int, most: int, attempt: int | None = None) -> StepSpans | None:
         path = self._find(run)
@@ -101,8 +119,8 @@ class RecordingOpening:
             return recorded_spans(attempts, step, most, attempt)
         if attempt not in (None, _ONE_ATTEMPT):
             return None
-        return self._drawn.get(
-            (path, step, most), _revision(path), lambda: self._traced(path, step, most)
+        return _read(
+            self._drawn, look_at(path), (path, step, most), lambda: self._traced(path, step, most)
         )
 
     def _traced(self, path: Path, step: int, most: int) -> StepSpans | None:
@@ -113,7 +131,7 @@ class RecordingOpening:
         return traced_spans(report.traces, report.request.trace, step, most, read_rank)
 
     def ranks(self, run: str) -> RunRanks | None:
-        return self._row(self._find(run)).ranks if self._folders() else None
+        return self._row(look_at(self._find(run))).ranks if self._folders() else None
 
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
@@ -123,7 +141,7 @@ class RecordingOpening:
 
     def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""
-        return self._columns.get(path, _revision(path), lambda: _attempts(path))
+        return _read(self._columns, look_at(path), path, lambda: _attempts(path))
 
     def _steps(self, path: Path) -> StepTable | None:
         attempts = self._attempts(path)
@@ -133,18 +151,22 @@ class RecordingOpening:
         traces = None if answer is None else answer.report.traces
         return None if traces is None else _traced_steps(traces)
 
-    def _folders(self) -> list[Path]:
-        if not self.path.is_dir():
-            return []
-        return [folder for folder in find_run_folders(self.path) if not self._foreign(folder)]
+    def _folders(self, left_out: list[str] | None = None) -> list[Path]:
+        """Those of runs; none where the whole is one recording, whatever its files are."""
+        notes = [] if left_out is None else left_out
+        return find_run_folders(self.path, notes) if self.path.is_dir() else []
 
-    def _foreign(self, path: Path) -> str:
-        return self._links.get(path, link_stamp(path), lambda: foreign_link(path))
-
-    def _left_out(self) -> list[str]:
-        """Runs that are not followed to."""
-        found = find_run_folders(self.path) if self.path.is_dir() else ()
-        return [why for folder in found if (why := self._foreign(folder))]
+    def _traces_beside(self, folders: Sequence[Path]) -> tuple[str, ...]:
+        """A note where traces lie beside runs, not in one."""
+        if not folders or self.path in folders:
+            return ()
+        places = {self.path, *(folder.parent for folder in folders)}
+        files = [file for place in sorted(places) for file in islice(place.iterdir(), FILES)]
+        files = sorted(file for file in files if file.name.endswith(ENDINGS))
+        stamp = tuple((str(file), *_stamp(file)) for file in files)
+        if not self._beside.get(self.path, stamp, lambda: any(map(_is_trace, files))):
+            return ()
+        return (f"{self.path}: traces beside the runs are not shown; serve their folder alone",)
 
     def _find(self, run: str) -> Path:
         paths = {self._id(path): path for path in self._folders() or [self.path]}
@@ -153,38 +175,32 @@ class RecordingOpening:
         return paths[run]
 
     def _audit(self, path: Path) -> AuditAnswer | None:
-        options = {
-            "price": self._options.price,
-            "on": self._options.on,
-            "model": self._options.model,
-            "expect": self._options.expect,
-        }
-        given: dict[str, Any] = {
-            name: value for name, value in options.items() if value is not None
-        }
-        if path.is_dir() and not any(path.iterdir()):
+        if path.is_dir() and (not any(path.iterdir()) or _only_begun(path)):
             return None
-        if why := self._foreign(path):
-            raise InputError(why)
-        return self._audits.get(path, _revision(path), lambda: audit(path, **given))
+        words = self._options.audit_words
+        return _read(self._audits, look_at(path), path, lambda: audit(path, **words))
 
-    def _row(self, folder: Path) -> _ReadRun:
-        return self._rows.get(folder, _revision(folder), lambda: self._read_row(folder))
+    def _row(self, state: RecordingState) -> _ReadRun:
+        return _read(self._rows, state, state.path, lambda: self._read_row(state.path))
 
     def _read_row(self, folder: Path) -> _ReadRun:
-        options = self._options
         try:
-            history = runs(folder, price=options.price, on=options.device).history
+            usd = None if self._price is None else self._price.usd
+            history = read_history(folder, self._request, usd_per_gpu_hour=usd)
         except ComputeFlowError as error:
             return _ReadRun(left_out=(str(error),))
         (row,) = history.rows
         return _ReadRun(row=row, left_out=history.left_out, ranks=history.ranks[row.folder])
 
     @cached_property
+    def _request(self) -> SourceRequest:
+        return self._options.request().asked
+
+    @cached_property
     def _price(self) -> GpuPrice | None:
         if self._options.price is None:
             return None
-        return find_price(self._options.price, open_catalog(()), self._options.device)
+        return find_price(self._options.price, self._request.catalog, self._options.device)
 
     def _id(self, folder: Path) -> str:
         """Its place below the served folder: a link and what it points to are two runs."""
@@ -246,13 +262,35 @@ def _start_of(nanoseconds: int) -> float | None:
     return nanoseconds / 1e9 if nanoseconds > _UNIX_NANOSECONDS else None
 
 
-def _revision(path: Path) -> Hashable:
-    """Names, sizes and times of the files of one recording; zeros of one that cannot be read."""
+def _read(memory: Remembered, state: RecordingState, key: Hashable, make: Callable[[], T]) -> T:
+    """What is made of a recording, once for each of its states; a link of another user that is put into
+    it meanwhile shows nothing either.
+    """
+
+    def make_and_look() -> T:
+        made = make()
+        _refuse_foreign(look_at(state.path))
+        return made
+
+    _refuse_foreign(state)
+    return memory.get(key, state, make_and_look)
+
+
+def _refuse_foreign(state: RecordingState) -> None:
+    if state.foreign:
+        raise InputError(state.foreign)
+
+
+def _only_begun(path: Path) -> bool:
+    """Whether it is a run of which no rank has written yet."""
+    return has_begun(path) and not holds_recording(path)
+
+
+def _is_trace(file: Path) -> bool:
     try:
-        files: Iterable[Path] = sorted(path.iterdir())[:FILES] if path.is_dir() else [path]
-    except OSError:
-        return ()
-    return tuple((file.name, *_stamp(file)) for file in files)
+        return format_of(file, read_head(file)) is not None
+    except ComputeFlowError:
+        return False
 
 
 def _stamp(file: Path) -> tuple[int, int]:

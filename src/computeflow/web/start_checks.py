@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from computeflow.answers.audits import audit, parse_accelerator
-from computeflow.answers.inputs import open_catalog
+from computeflow.answers.audits import audit
 from computeflow.auditing.audit_report import read_expected
-from computeflow.catalog.lookup import find_typed_model
 from computeflow.collection.outputs.snapshots import STATE_FILE, check_store
 from computeflow.errors import InputError
 from computeflow.telemetry.recording_files import files_of
@@ -24,12 +22,8 @@ _SMALL_BYTES = 1 << 20
 
 
 def check_options(options: AuditOptions) -> None:
-    """Refuse names that the catalog does not have, and a file that is no prediction."""
-    if options.on is not None or options.model is not None:
-        catalog = open_catalog(())
-        parse_accelerator(options.on, catalog)
-        if options.model is not None:
-            find_typed_model(catalog, options.model)
+    """Refuse names that the catalog does not have, half a model, and a file that is no prediction."""
+    options.request()
     if options.expect is not None:
         try:
             read_expected(options.expect)

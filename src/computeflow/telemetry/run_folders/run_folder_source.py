@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from computeflow.engines import each
 from computeflow.errors import ComputeFlowError, InputError
-from computeflow.files.limits import FILES, RUN_BYTES, RUN_HEAD_BYTES
+from computeflow.files.limits import FOLDERS, RUN_BYTES, RUN_HEAD_BYTES
 from computeflow.files.parsing import parse_json
 from computeflow.files.reading import read_text
 from computeflow.ledger import Ledger
@@ -37,6 +38,8 @@ _PARTS = ("kineto", "control")
 SEALED = ("steps.parquet", "spans.parquet", "collectives.parquet", "events.parquet")
 """What `collection.sealing` makes of the files of the ranks."""
 _COMMAND_CHARACTERS = 500
+_LEVELS = 4
+"""Of folders in which runs are looked for: team, project, day, run."""
 
 
 class RunFolders:
@@ -92,16 +95,45 @@ def _is_run_folder(folder: Path) -> bool:
     return next(folder.glob(f"*{ENDING}"), None) is not None
 
 
-def find_run_folders(folder: Path) -> Iterator[Path]:
-    """The folder itself if it is a run, else the runs in it, in the order of their names."""
+def find_run_folders(folder: Path, left_out: list[str]) -> list[Path]:
+    """The folder itself if it is a run, else the runs below it, as deep as runs are kept."""
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder")
     if _is_run_folder(folder):
-        yield folder
-        return
-    for path in sorted(folder.iterdir())[:FILES]:
-        if path.is_dir() and _is_run_folder(path):
-            yield path
+        return [folder]
+    below = list(islice(_folders_below(folder), FOLDERS + 1))
+    if len(below) > FOLDERS:
+        left_out.append(f"{folder}: runs are looked for in {FOLDERS:,} folders; it has more")
+    return [path for path, is_run in below[:FOLDERS] if is_run]
+
+
+def _folders_below(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Folders, level by level, and whether each is a run; runs and links are not entered."""
+    level = [folder]
+    for _ in range(_LEVELS):
+        below: list[Path] = []
+        for path in chain.from_iterable(map(_folders_in, level)):
+            is_run = _is_run_folder(path)
+            yield path, is_run
+            if not is_run and not path.is_symlink():
+                below.append(path)
+        level = below
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """Those in it that are not hidden, by name; none where it may not be read."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return []
+    return [path for path in paths if _is_folder(path)]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # behind a link, where nothing may be looked at
+        return False
 
 
 def has_begun(folder: Path) -> bool:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from computeflow.answers.answer import Answer
-from computeflow.web.opening import Opening, RunLine
-from computeflow.web.page_answers import Content, Opened, empty_content, page_content
-from computeflow.web.pages.flow import no_runs, record_command
+from computeflow.answers.audits import AuditAnswer
+from computeflow.errors import ComputeFlowError
+from computeflow.units import format_count
+from computeflow.web.opening import Opening, RunLine, find_run
+from computeflow.web.page_answers import Content, Opened, page_content
+from computeflow.web.pages.flow import no_runs, unread_notes
 
 _TITLE = "Findings"
 _MAX_RUNS = 50
@@ -20,17 +23,17 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
     lines = opening.runs()
     if not lines:
         return no_runs(_TITLE, opening)
-    if run is not None and all(run != line.id for line in lines):
-        run = next((line.id for line in lines if line.name == run), run)
+    found = find_run(opening, run)
+    run = None if run is None or found is None else found.id
     top = opening.top()
     if top is not None:
         data = top.to_dict()
-        found = [each for each in data["findings"] if run in (None, each["run"])]
+        mine = [each for each in data["findings"] if run in (None, each["run"])]
         actions = opening.actions()
         return page_content(
             _TITLE,
             top,
-            findings=found,
+            findings=mine,
             closed=[each for each in data["closed"] if run in (None, each["run"])],
             actions=[] if actions is None else actions.to_dict()["actions"],
             left_out=[*data["left_out"], *(() if actions is None else actions.left_out)],
@@ -39,14 +42,24 @@ def findings_page(opening: Opened, run: str | None = None) -> Content:
             names={line.id: line.name for line in lines},
             last_heard=_last_heard(lines),
         )
-    return _recorded(opening, [line.id for line in lines if run in (None, line.id)][:_MAX_RUNS])
+    return _recorded(opening, [line.id for line in lines if run in (None, line.id)])
 
 
 def _recorded(opening: Opening, ids: list[str]) -> Content:
-    answers = {each: answer for each in ids if (answer := opening.audit(each)) is not None}
-    if not answers:
-        text = "There is no recording of this run here."
-        return empty_content(_TITLE, text, [record_command(opening)])
+    read = ids[:_MAX_RUNS]
+    left_out = list(unread_notes(opening)) if len(ids) > 1 else []
+    answers: dict[str, AuditAnswer] = {}
+    for each in read:
+        try:
+            answer = opening.audit(each)
+        except ComputeFlowError as error:
+            if len(read) == 1:
+                raise
+            left_out.append(f"{each}: {error}")
+        else:
+            answers |= {each: answer} if answer is not None else {}
+    if older := len(ids) - len(read):
+        left_out.append(f"{format_count(older, 'older run')}: choose one to see its findings")
     findings: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     for name, answer in answers.items():
@@ -63,7 +76,7 @@ def _recorded(opening: Opening, ids: list[str]) -> Content:
         findings=findings,
         closed=[],
         actions=[],
-        left_out=[],
+        left_out=left_out,
         skipped=skipped,
         silent={},
         names={line.id: line.name for line in opening.runs()},

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from computeflow import codec
-from computeflow.answers.run_histories import RunsAnswer
 from computeflow.cluster.topology import Topology
 from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.units import format_count
@@ -24,7 +23,7 @@ from computeflow.views.fleet_maps import (
 from computeflow.views.recorded_fleets import RecordedFleet, recorded_map
 from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import SCHEMA, Content, Opened, empty_content
-from computeflow.web.pages.flow import collect_command, no_runs, record_command
+from computeflow.web.pages.flow import collect_command, no_runs, record_command, unread_notes
 
 _TITLE = "Fleet"
 _MAX_LEFT_OUT = 5
@@ -99,8 +98,7 @@ def _left_out(
         texts.append(f"{format_count(without, 'run')}: it is not recorded which ranks they had")
     if off := len(fleets) - len({*found.run_of}):
         texts.append(f"{format_count(off, 'run')}: the map has {MAX_CELLS:,} ranks at most")
-    answer = opening.runs_answer()
-    unread = answer.history.left_out if isinstance(answer, RunsAnswer) and not asked else ()
+    unread = () if asked else unread_notes(opening)
     return [*texts, *unread[:_MAX_LEFT_OUT]]
 
 

@@ -12,6 +12,7 @@ from fastapi import Query
 
 from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
+from computeflow.answers.run_histories import RunsAnswer
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.errors import UnknownNameError
 from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps, ranks_with_most
@@ -30,6 +31,7 @@ AskedPart = Annotated[
         "where a finding is open: they are what it is about."
     ),
 ]
+_MAX_UNREAD = 5
 _NO_FLOPS = {"compute.model": "the model's FLOPs"}
 _TRAIN = "torchrun --nproc-per-node 8 train.py"
 
@@ -73,8 +75,18 @@ def no_runs(title: str, opening: Opening) -> Content:
     if opening.kind == "store":
         text = f"{opening.path} has no runs yet. Record one in a folder that its collector follows:"
         return empty_content(title, text, [collect_command(opening), record_command(opening)])
+    unread = unread_notes(opening)
     text = f"{opening.path} has no recordings. Record a run:"
+    if unread:
+        reasons = "; ".join(unread[:_MAX_UNREAD])
+        text = f"Nothing in {opening.path} can be read: {reasons}. Record a run:"
     return empty_content(title, text, [record_command(opening)])
+
+
+def unread_notes(opening: Opening) -> Sequence[str]:
+    """What of a folder of recordings could not be read, or is not shown."""
+    answer = opening.runs_answer()
+    return answer.history.left_out if isinstance(answer, RunsAnswer) else ()
 
 
 def record_command(opening: Opening) -> str:
