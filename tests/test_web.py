@@ -400,6 +400,23 @@ def test_a_flow_adds_up_to_all_that_was_contracted(client: Any) -> None:
     assert straggler["ranks"][0]["rank"] == 0  # that is where the second passed
 
 
+@pytest.mark.parametrize("name", ["gpu_store", "gpu_runs", "h200_traces/gc-storm-200.json.gz"])
+def test_wherever_an_mfu_is_shown_its_other_convention_and_its_peak_are(
+    name: str, tmp_path: Path
+) -> None:
+    folder = RUNS.parent / name
+    copied = shutil.copytree(folder, tmp_path / "copy") if folder.is_dir() else folder
+    client = page_client(Path(copied))
+    for line in client.get("/runs").json()["runs"]:
+        assert 1.0 < line["mfu_palm"] / line["mfu"] < 1.2 and line["peak_precision"] == "bf16"
+        for window in ("whole", "last"):
+            flow = client.get(f"/flow?run={line['id']}&window={window}").json()
+            useful = flow["bands"][0]
+            assert useful["account"] == "compute.model"
+            ratio = line["mfu_palm"] / line["mfu"]
+            assert flow["mfu_palm"] == pytest.approx(useful["share"] * ratio)
+
+
 def test_a_trace_has_its_prediction_beside_it() -> None:
     trace = RUNS.parent / "h200_traces" / "slow-loader-0.03.json.gz"
     flow = page_client(trace, price=2.5).get("/flow").json()

@@ -131,6 +131,7 @@ def _option_data(option: Result) -> dict[str, Any]:
         "allocated_gpus": option.simulation.run.allocated_gpus,
         "layout": codec.encode(prediction.layout),
         "mfu": prediction.ledger.mfu,
+        "mfu_palm": prediction.ledger.mfu_palm,
         "usd": paid(option),
         "usd_range": usd_range(option),
         "p50_seconds": option.seconds[0],

@@ -37,6 +37,10 @@ class RunRow:
     tokens_per_second: float | None
     mfu: float | None
     """Over the whole run; None where the model's FLOPs or the device are not known."""
+    mfu_palm: float | None
+    """The MFU by the PaLM convention, which counts attention without its causal mask."""
+    peak_precision: str
+    """The precision of the dense peak that both are shares of; "" where they are not known."""
     goodput: float | None
     """Share of all GPU-seconds that passed in kept steps: `ledger.goodput_of`."""
     restarts: int
@@ -144,6 +148,8 @@ def _row(report: SourceReport, usd: float | None) -> RunRow:
         step_seconds=run.step_seconds,
         tokens_per_second=run.tokens_per_second,
         mfu=None if ledger is None else ledger.mfu,
+        mfu_palm=None if ledger is None else ledger.mfu_palm,
+        peak_precision="" if ledger is None or ledger.peak is None else ledger.peak.precision,
         goodput=None if ledger is None else goodput_of(ledger.accounts),
         restarts=len(run.attempts) - 1,
         gpu_hours=gpu_seconds / HOUR_SECONDS,

@@ -279,6 +279,11 @@ def _finding_detail(finding: LiveFinding, snapshot: LiveSnapshot, width: int) ->
     return lines
 
 
+def _mfu(run: LiveRun) -> str:
+    palm = "" if run.mfu_palm is None else f" ({format_share(run.mfu_palm)} by PaLM's count)"
+    return f"{format_share(run.mfu)}{palm}"
+
+
 def _run_detail(run: LiveRun, width: int, now: float) -> list[ScreenLine]:
     usd = run_usd_per_hour(run)
     cost = "unknown" if usd is None else f"${usd:,.2f} an hour"
@@ -287,7 +292,7 @@ def _run_detail(run: LiveRun, width: int, now: float) -> list[ScreenLine]:
         ("state", f"{run.state}, updated {format_seconds(max(now - run.updated, 0.0))} ago"),
         ("ranks", f"{run.ranks:,} of {run.world:,} on {len(run.nodes):,} nodes, {run.gpu or '-'}"),
         ("speed", f"{seconds_text(run.step_seconds)} a step, {_tokens(run)}"),
-        ("goodput", f"{format_share(run.goodput)}; MFU {format_share(run.mfu)}; cost {cost}"),
+        ("goodput", f"{format_share(run.goodput)}; MFU {_mfu(run)}; cost {cost}"),
     ]
     lines = [_text(shown(run.name or run.run, width), "bold"), ()]
     for label, text in facts:

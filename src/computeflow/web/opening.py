@@ -91,6 +91,10 @@ class RunLine:
     """What `step_seconds` and `mfu` are of."""
     tokens_per_second: float | None
     mfu: float | None
+    mfu_palm: float | None
+    """The MFU by the PaLM convention, which counts attention without its causal mask."""
+    peak_precision: str
+    """The precision of the dense peak that both are shares of; "" where they are not known."""
     goodput: float | None
     restarts: int
     usd_per_hour: float | None

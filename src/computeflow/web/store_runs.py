@@ -154,6 +154,8 @@ class StoreOpening:
             basis="last steps",
             tokens_per_second=run.tokens_per_second,
             mfu=run.mfu,
+            mfu_palm=run.mfu_palm,
+            peak_precision="" if run.peak is None else run.peak.precision,
             goodput=run.goodput,
             restarts=run.attempt,
             usd_per_hour=None if price is None else usd_per_hour(run.world, 1.0, price),

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-from computeflow.ledger import Evidence, Finding, RankSeconds, Remedy
+from computeflow.ledger import Evidence, Finding, PeakFlops, RankSeconds, Remedy
 from computeflow.telemetry.run_folders.run_facts import PlannedStep
 
 RunState = Literal["running", "stuck", "silent", "ended"]
@@ -156,6 +156,8 @@ class LiveRun:
     tokens_per_second: float | None
     mfu: float | None
     """That of the last window."""
+    peak: PeakFlops | None = None
+    """What it is a share of; None in stores of before it was kept."""
     accounts: dict[str, float]
     """Shares of the last window by account; they add up to 1."""
     window_seconds: float = 0.0
@@ -189,6 +191,12 @@ class LiveRun:
     """The step that it was started for, by `record --expect`."""
     books: BookState | None = None
     """None in stores of before it was kept."""
+
+    @property
+    def mfu_palm(self) -> float | None:
+        """The MFU by the PaLM convention, which counts attention without its causal mask."""
+        ratio = None if self.peak is None else self.peak.palm_ratio
+        return None if self.mfu is None or ratio is None else self.mfu * ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ def view_run(
         step_seconds=usual or None,
         tokens_per_second=None if facts is None else facts.tokens_per_second,
         mfu=None if ledger is None or ledger.mfu is None else accounts.get("compute.model"),
+        peak=None if ledger is None else ledger.peak,
         accounts=accounts,
         window_seconds=0.0 if window is None else window.end - window.begin,
         window_ranks=0 if facts is None else facts.ranks,

@@ -39,7 +39,7 @@ SEALED = ("steps.parquet", "spans.parquet", "collectives.parquet", "events.parqu
 """What `collection.sealing` makes of the files of the ranks."""
 _COMMAND_CHARACTERS = 500
 _LEVELS = 4
-"""Of folders in which runs are looked for: team, project, day, run."""
+"""How deep runs may lie below a folder: team, project, day, run."""
 
 
 class RunFolders:

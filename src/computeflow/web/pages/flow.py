@@ -57,9 +57,7 @@ def flow_page(opening: Opened, run: str | None = None, window: AskedPart = None)
         **_which(opening, line),
         basis=ledger.window.label,
         window="whole",
-        gpus=ledger.gpus,
-        wall_seconds=ledger.wall_seconds,
-        on_host=ledger.on_host,
+        **_size(ledger),
         bands=codec.encode(flow_bands(ledger, lines, _ranks(answer))),
         **_left_out(ledger, lines),
         ranks_in="",
@@ -103,6 +101,16 @@ def collect_command(opening: Opening) -> str:
 
 def _which(opening: Opening, line: RunLine) -> Content:
     return {"run": codec.encode(line), "runs": codec.encode(opening.runs())}
+
+
+def _size(ledger: Ledger) -> Content:
+    """What is divided, and how much of it were FLOPs of the model by PaLM's count."""
+    return {
+        "gpus": ledger.gpus,
+        "wall_seconds": ledger.wall_seconds,
+        "on_host": ledger.on_host,
+        "mfu_palm": ledger.mfu_palm,
+    }
 
 
 def _left_out(ledger: Ledger, lines: Sequence[Gap]) -> Content:
@@ -178,9 +186,7 @@ def _live_flow(opening: Opening, line: RunLine, asked: Part | None) -> Content:
         **_which(opening, line),
         basis=ledger.window.label,
         window=window,
-        gpus=ledger.gpus,
-        wall_seconds=ledger.wall_seconds,
-        on_host=ledger.on_host,
+        **_size(ledger),
         bands=codec.encode(flow_bands(ledger, lines, run.ranks_by_account)),
         **_left_out(ledger, lines),
         ranks_in=_ranks_in(run),
@@ -211,6 +217,7 @@ def _live_ledger(run: LiveRun, window: Part) -> Ledger | None:
         wall_seconds=total / run.world,
         window=Window(label=label),
         basis="measured",
+        peak=run.peak,
         on_host=run.device == "cpu",
     )
 

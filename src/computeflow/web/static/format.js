@@ -27,6 +27,11 @@ export function share(value) {
   return known(value) ? `${(100 * value).toFixed(1)} %` : NONE;
 }
 
+/** The MFU by the PaLM convention, and the peak that it is a share of; null where neither is known. */
+export function palmNote(palm, precision) {
+  return [known(palm) ? `${share(palm)} by PaLM's count` : null, precision ? `${precision} peak` : null].filter(Boolean).join(", ") || null;
+}
+
 const TIMES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
 /** Seconds in the unit that reads best; `keep` as for numbers. */
 export function seconds(value, keep = false) {

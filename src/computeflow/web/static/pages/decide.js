@@ -2,7 +2,7 @@
 
 import { el, heading, lead, stats } from "../dom.js";
 import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
-import { number, plural, share, usd, whole } from "../format.js";
+import { number, palmNote, plural, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 
 export const live = false;
@@ -50,7 +50,7 @@ function numbers(content) {
     { label: "Devices", value: whole(best.gpus), note: sizeNote(best) },
     { label: "Time", value: days(best.p50_seconds), unit: "days", note: `${best.seconds_range.map(days).join(" to ")}; by failures alone P90 ${days(best.p90_seconds)}` },
     cost,
-    { label: "MFU", value: share(best.mfu), note: `goodput ${share(best.goodput.p50)}` },
+    { label: "MFU", value: share(best.mfu), note: [palmNote(best.mfu_palm), `goodput ${share(best.goodput.p50)}`].filter(Boolean).join("; ") },
     months ? { label: "Owning pays after", value: number(months), unit: "months" } : null,
   ]);
 }

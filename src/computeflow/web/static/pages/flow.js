@@ -3,7 +3,7 @@
 import { bar, el, heading, lead, section, stats, swatch, table } from "../dom.js";
 import { fitted } from "../fitted.js";
 import { flowDrawing, ownerBar } from "../flow_drawing.js";
-import { fixed, gpuUnit, number, plural, seconds, share, usd } from "../format.js";
+import { fixed, gpuUnit, number, palmNote, plural, seconds, share, usd } from "../format.js";
 import { findingCard } from "../finding_card.js";
 import { navigate, withQuery } from "../router.js";
 import { stateOf } from "../run_words.js";
@@ -36,7 +36,7 @@ function headStats(content, context) {
   return stats([
     { label: "Contracted", value: number(total / size), unit, note: `${plural(content.gpus, content.on_host ? "rank" : "GPU")} for ${seconds(content.wall_seconds)}` },
     planned ? { label: "Predicted", value: number(planned / size), unit, note: `for the same work: ${share(planned / total)} of it` } : null,
-    { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : !live ? null : content.window === "whole" ? "of the whole run" : "of the last steps" },
+    { label: "Model FLOPs (MFU)", value: useful === null ? null : share(useful), note: useful === null ? `needs ${content.unavailable["compute.model"]}` : [!live ? null : content.window === "whole" ? "of the whole run" : "of the last steps", palmNote(content.mfu_palm, run.peak_precision)].filter(Boolean).join("; ") || null },
     { label: "Cost", value: run.usd_per_hour === null ? null : usd(run.usd_per_hour), unit: "/ h", note: run.usd_per_hour === null ? "needs --price" : null },
     { label: silent ? "Was recoverable" : "Recoverable", value: share(won), note: [wonUsd ? `${usd(wonUsd)} / h` : plural(content.findings.length, "finding"), silent ? "of the last steps heard from it" : live ? "of the last steps" : null].filter(Boolean).join(", ") },
   ]);

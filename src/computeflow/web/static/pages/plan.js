@@ -2,7 +2,7 @@
 
 import { el, heading, lead, section, stats, table, words } from "../dom.js";
 import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, sameCommand, workingLine } from "../forms.js";
-import { number, seconds, secondsCell, share, si, usd, whole } from "../format.js";
+import { number, palmNote, seconds, secondsCell, share, si, usd, whole } from "../format.js";
 import { partFigure, partNodes } from "../parts.js";
 import { redraw } from "../redraw.js";
 
@@ -38,7 +38,7 @@ function numbers(content) {
   const scaled = value => best.days === null ? null : value / best.step_seconds * best.days;
   return stats([
     { label: "Step", value: seconds(best.step_seconds), note: `${range(spread, seconds)} (80 % of runs)` },
-    { label: "MFU", value: share(best.mfu), note: `${share(best.mfu_palm)} by PaLM's count, ${best.peak_precision} peak` },
+    { label: "MFU", value: share(best.mfu), note: palmNote(best.mfu_palm, best.peak_precision) },
     { label: "Throughput", value: whole(best.tokens_per_second_per_gpu), unit: "tokens/s/device" },
     { label: "Memory", value: si(best.memory.bytes, "B"), note: best.memory.fits ? "of a device: fits" : "does not fit" },
     best.days === null ? null : { label: "Training", value: number(best.days), unit: "days", note: range(spread.map(scaled), number) },

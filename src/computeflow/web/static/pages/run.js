@@ -7,7 +7,7 @@ import { plot } from "../plot.js";
 import { readingCharts } from "../reading_charts.js";
 import { runDetails } from "../run_details.js";
 import { GOODPUT, stateOf } from "../run_words.js";
-import { number, plural, seconds, share, usd, when, whole } from "../format.js";
+import { number, palmNote, plural, seconds, share, usd, when, whole } from "../format.js";
 
 /** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
 function heatChoice(content) {
@@ -33,7 +33,7 @@ export function render(content, context) {
     headline(content, live),
     stats([
       { label: "Step", value: seconds(run.step_seconds), note: run.step_seconds_recorded === null ? `median, ${part}` : `${part}; ${seconds(run.step_seconds_recorded)} as recorded` },
-      { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : part },
+      { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : [part, palmNote(run.mfu_palm, run.peak_precision)].filter(Boolean).join("; ") },
       { label: "Goodput", value: run.goodput === null ? null : share(run.goodput), note: run.goodput === null ? null : GOODPUT },
       { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s", note: run.tokens_per_second === null ? null : part },
       { label: "Steps", value: whole(run.step), note: `on ${plural(run.gpus, "rank")}` },

@@ -18,7 +18,7 @@ function columnsOf(runs) {
     { key: "steps", title: "steps", number: true, wide: true, value: run => run.step, cell: run => whole(run.step) },
     { key: "step", title: ["step", part?.cloneNode(true)], number: true, value: run => run.step_seconds, cell: run => secondsCell(run.step_seconds) },
     { key: "tokens", title: "tokens/s", number: true, wide: true, value: run => run.tokens_per_second, cell: run => number(run.tokens_per_second) },
-    { key: "mfu", title: ["MFU", part], number: true, value: run => run.mfu, cell: run => share(run.mfu) },
+    { key: "mfu", title: ["MFU", part], number: true, value: run => run.mfu, cell: run => [share(run.mfu), run.mfu_palm === null ? null : el("span", { class: "quiet wide" }, ` (${(100 * run.mfu_palm).toFixed(1)})`)] },
     { key: "goodput", title: "goodput", number: true, wide: true, value: run => run.goodput, cell: run => share(run.goodput) },
     { key: "restarts", title: "restarts", number: true, wide: true, value: run => run.restarts, cell: run => whole(run.restarts) },
     { key: "cost", title: "cost", unit: "$/h", number: true, wide: true, value: run => run.usd_per_hour, cell: run => usd(run.usd_per_hour) },
@@ -65,7 +65,7 @@ export function render(content, context) {
   const show = text => {
     const wanted = text.trim().toLowerCase(), shown = runs.filter(run => `${run.name} ${stateOf(run)}`.toLowerCase().includes(wanted));
     place.replaceChildren(table(columns.map(column => sortable(column, asked)), shown, { label: "Runs" }),
-      el("p", { class: "quiet small" }, shown.length < runs.length ? `${whole(shown.length)} of ${plural(runs.length, "run")}. ` : "", `Step (median) and MFU: ${basisOf(content.runs) || "see each run"}. Goodput: ${GOODPUT}, since the start.`));
+      el("p", { class: "quiet small" }, shown.length < runs.length ? `${whole(shown.length)} of ${plural(runs.length, "run")}. ` : "", `Step (median) and MFU: ${basisOf(content.runs) || "see each run"}. ${runs.some(run => run.mfu_palm !== null) ? "In brackets: MFU by PaLM's count. " : ""}Goodput: ${GOODPUT}, since the start.`));
   };
   show(context.query.get("only") ?? "");
   return [heading("Runs", filterField(content, context, show)), lead(content.headline), place].filter(Boolean);
