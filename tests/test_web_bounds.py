@@ -24,7 +24,7 @@ from computeflow.errors import InputError
 from computeflow.telemetry.run_folders import run_folder_source
 from computeflow.web import journal_rows, recorded_runs
 from computeflow.web.application import PageServer
-from computeflow.web.events import Broadcaster
+from computeflow.web.events import Broadcaster, tag_of
 from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.workbench import Lane, Workbench
@@ -117,27 +117,54 @@ def test_a_fault_of_one_page_ends_no_other_one(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_source_that_cannot_be_read_for_a_moment_ends_no_stream() -> None:
-    async def story() -> bytes:
-        looked = 0
+    async def story() -> list[bytes]:
+        readable = True
 
         def revision() -> int:
-            nonlocal looked
-            looked += 1
-            if looked < 3:
+            if not readable:
                 raise OSError(116, "Stale file handle")
-            return looked
+            return 1
 
         async def fetch(_: str) -> bytes:
             return b"{}"
 
         events = Broadcaster(fetch, revision, look_seconds=0.001)
         stream = events.stream(["/runs"], [])
-        await anext(stream)
-        got = await asyncio.wait_for(anext(stream), 60)
+        got = []
+        for readable in (True, True, False, True):  # noqa: B007
+            got.append(await asyncio.wait_for(anext(stream), 60))
         events.close()
-        return got
+        return [each.splitlines()[0] for each in got]
 
-    assert b"/runs" in asyncio.run(story())
+    said = [b"retry: 2000", b"event: page", b"event: stale", b"event: fresh"]
+    assert asyncio.run(story()) == said
+
+
+def test_who_looks_at_a_page_that_is_refused_meanwhile_is_told() -> None:
+    async def story() -> list[bytes]:
+        content: bytes | None = b"{}"
+        looked = 0
+
+        def revision() -> int:
+            nonlocal looked
+            looked += 1
+            return looked
+
+        async def fetch(_: str) -> bytes | None:
+            return content
+
+        events = Broadcaster(fetch, revision, look_seconds=0.001)
+        first = events.stream(["/runs/gone"], [])
+        got = [await anext(first), await asyncio.wait_for(anext(first), 60)]
+        content = None
+        got.append(await asyncio.wait_for(anext(first), 60))
+        later = events.stream(["/runs/gone"], [tag_of(b"{}")])
+        got += [await anext(later), await asyncio.wait_for(anext(later), 60)]
+        events.close()
+        return [each.splitlines()[0] for each in got]
+
+    told = [b"retry: 2000", b"event: page", b"event: stale"]
+    assert asyncio.run(story()) == [*told, told[0], told[2]]
 
 
 def test_a_run_with_a_space_in_its_name_is_live(tmp_path: Path) -> None:

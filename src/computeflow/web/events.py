@@ -1,7 +1,8 @@
 """`Broadcaster`: what changed, to all who look, by server-sent events.
 
 A viewer subscribes to addresses of pages. Each address is asked for once, however many look at it, when
-the source has changed; its JSON goes out if it differs from what was sent before.
+the source has changed; its JSON goes out if it differs from what was sent before. Where it cannot be
+read, `stale` says so, and `fresh` that what was sent last holds again.
 """
 
 from __future__ import annotations
@@ -57,6 +58,14 @@ class _Viewing:
         self.waiting[address] = topic.event
         self.woken.set()
 
+    def tell(self, address: str, *, stale: bool) -> None:
+        """Whether an address can be read; the last word counts."""
+        event = (
+            f"event: {'stale' if stale else 'fresh'}\ndata: {json.dumps({'address': address})}\n\n"
+        )
+        self.waiting[f"stale {address}"] = event.encode()
+        self.woken.set()
+
 
 @dataclass(slots=True)
 class _Topic:
@@ -65,6 +74,15 @@ class _Topic:
     tag: str = ""
     event: bytes = b""
     due: float = 0.0
+    stale: bool = False
+    """Whether it could not be read the last time: what its viewers see is from before."""
+
+
+def _mark(address: str, topic: _Topic, *, stale: bool) -> None:
+    if topic.stale != stale:
+        topic.stale = stale
+        for viewing in topic.viewings:
+            viewing.tell(address, stale=stale)
 
 
 class Broadcaster:
@@ -151,6 +169,8 @@ class Broadcaster:
             topic.viewings.add(viewing)
             if topic.tag:
                 viewing.give(address, topic)
+            if topic.stale:
+                viewing.tell(address, stale=True)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -170,6 +190,9 @@ class Broadcaster:
                 revision = await asyncio.to_thread(self._revision)
             except Exception as error:  # moved away, or not readable for a moment
                 self._say_fault("the source", error)
+                for address, topic in self._topics.items():
+                    _mark(address, topic, stale=True)
+                    topic.revision = None  # it may come back as it was
             else:
                 self._faults.pop("the source", None)
                 await self._look_at_all(revision)
@@ -185,6 +208,7 @@ class Broadcaster:
                 self._faults.pop(address, None)
             except Exception as error:  # a fault of one page must not end those of all
                 self._say_fault(address, error)
+                _mark(address, topic, stale=True)
 
     def _say_fault(self, address: str, error: Exception) -> None:
         """Once, until it goes well or wrong in another way; it is tried again at the next look."""
@@ -201,6 +225,7 @@ class Broadcaster:
             now = time.monotonic()
             topic.due = now + _PATIENCE * (now - began) if topic.tag else now
         topic.revision = revision
+        _mark(address, topic, stale=content is None)  # refused: of a run that is gone, say
         if content is None or tag_of(content) == topic.tag:
             return
         topic.tag = tag_of(content)

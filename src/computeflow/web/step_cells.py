@@ -78,12 +78,16 @@ class StepCells:
         return int(numbers.flat[np.argmax(np.where(inside, longest, -np.inf))])
 
     def curve(self) -> dict[str, Any]:
-        """Step times over the run: median over rows of ranks, and the slowest rank."""
+        """Step times over the run, as of a `StepTable`: median over rows of ranks, and the slowest."""
         there = np.flatnonzero(~np.isnan(self.longest).all(axis=0))
+        rows = np.nanargmax(self.longest[:, there], axis=0) if len(there) else there
         return {
             "steps": [self.steps[column] for column in there],
+            "slowest_steps": self.longest_steps[rows, there].tolist(),
             "middle_seconds": np.nanmedian(self.mean[:, there], axis=0).tolist(),
-            "slowest_seconds": np.nanmax(self.longest[:, there], axis=0).tolist(),
+            "slowest_seconds": self.longest[rows, there].tolist(),
+            "steps_per_point": self.steps_per_column,
+            "one_rank": len(self.ranks) * self.ranks_per_row == 1,
         }
 
 

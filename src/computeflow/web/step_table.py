@@ -95,15 +95,20 @@ class StepTable:
         return np.concatenate([np.arange(low, high, size) for low, high in pairwise(edges)])
 
     def curve(self, points: int = COLUMNS) -> dict[str, Any]:
-        """Step times over the run: median over ranks, and the slowest, for about so many points."""
+        """Step times over the run: median over ranks, and the slowest, for about so many points: where
+        a point is of several steps, the mean of their medians, and the longest and its number.
+        """
         by_column = self._columns(points)
         with np.errstate(all="ignore"):
             middle = _columns_median(self.seconds)
             slowest = np.nanmax(np.where(np.isnan(self.seconds), -np.inf, self.seconds), axis=0)
         return {
             "steps": [self.steps[column] for column in by_column],
+            "slowest_steps": np.array(self.steps)[_largest(slowest[None], by_column)[0]].tolist(),
             "middle_seconds": _means(middle, by_column),
             "slowest_seconds": np.maximum.reduceat(slowest, by_column).tolist(),
+            "steps_per_point": _per_cell(len(self.steps), points),
+            "one_rank": len(self.ranks) == 1,
         }
 
 

@@ -50,14 +50,28 @@ export async function post(address, body = {}) {
   }));
 }
 
-/** Call `changed(content)` whenever an address has other content; `state` is told "on", "lost" (the browser
- * tries again) or "ended". */
+/** Call `changed(content)` whenever an address has other content; `state` is told "on", "stale" (the server cannot
+ * read it for now), "lost" (the browser tries again) or "ended". A tab out of sight follows nothing: browsers have
+ * six connections to a server, for all of their tabs. */
 export function live(address, tag, changed, state = () => {}) {
-  const query = new URLSearchParams({ of: address });
-  if (tag) query.append("known", tag);
-  const source = new EventSource(`/events?${query}`);
-  source.addEventListener("open", () => state("on"));
-  source.addEventListener("error", () => state(source.readyState === EventSource.CLOSED ? "ended" : "lost"));
-  source.addEventListener("page", event => changed(JSON.parse(event.data).content));
-  return () => source.close();
+  let source = null, known = tag;
+  const open = () => {
+    const query = new URLSearchParams({ of: address });
+    if (known) query.append("known", known);
+    const mine = source = new EventSource(`/events?${query}`);
+    mine.addEventListener("open", () => state("on"));
+    mine.addEventListener("error", () => state(mine.readyState === EventSource.CLOSED ? "ended" : "lost"));
+    mine.addEventListener("stale", () => state("stale"));
+    mine.addEventListener("fresh", () => state("on"));
+    mine.addEventListener("page", event => {
+      const { content, tag: its } = JSON.parse(event.data);
+      known = its;
+      changed(content);
+    });
+  };
+  const close = () => { source?.close(); source = null; };
+  const follow = () => { if (document.hidden) close(); else if (!source) open(); };
+  document.addEventListener("visibilitychange", follow);
+  follow();
+  return () => { document.removeEventListener("visibilitychange", follow); close(); };
 }

@@ -85,25 +85,34 @@ function scaleEnd(values) {
 }
 
 /** Which steps lie above the scale, null where none does. */
-function beyondText({ steps, slowest_seconds: slowest }, high) {
+function beyondText({ slowest_steps: numbers, slowest_seconds: slowest, steps_per_point: each }, high) {
   const count = slowest.filter(value => value > high).length;
   if (!count) return null;
-  const longest = Math.max(...slowest), step = whole(steps[slowest.indexOf(longest)]);
-  return count === 1 ? `step ${step}: ${seconds(longest)}, beyond the scale` : `${plural(count, "step")} beyond the scale, the longest is step ${step}, ${seconds(longest)}`;
+  const longest = Math.max(...slowest), step = whole(numbers[slowest.indexOf(longest)]);
+  return count === 1 ? `step ${step}: ${seconds(longest)}, beyond the scale` : `${plural(count, each > 1 ? "point" : "step")} beyond the scale, the longest step is ${step}, ${seconds(longest)}`;
+}
+
+/** What a point says: of one step, or of several the mean and the longest one. */
+function pointText({ steps, slowest_steps: numbers, middle_seconds: middle, slowest_seconds: slowest, steps_per_point: each }, index, alone, ideal) {
+  const mfu = ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`, longest = seconds(slowest[index]);
+  if (each > 1) return `from step ${whole(steps[index])}, ${whole(each)} steps\nmean ${alone ? "" : "of medians "}${seconds(middle[index])}\nslowest ${longest}, step ${whole(numbers[index])}${mfu}`;
+  return `step ${whole(steps[index])}\n${alone ? "" : "median "}${seconds(middle[index])}${alone ? "" : `\nslowest ${longest}`}${mfu}`;
 }
 
 /** Step times: the median over ranks, the slowest rank, and what the model's FLOPs take at the peak (`ideal`). */
 export function lineChart(curve, { ideal = null, height = 200, at } = {}) {
-  const { steps, middle_seconds: middle, slowest_seconds: slowest } = curve;
+  const { steps, middle_seconds: middle, slowest_seconds: slowest, steps_per_point: each } = curve;
   const high = scaleEnd(slowest), beyond = beyondText(curve, high);
-  const alone = slowest.every((value, index) => value === middle[index]);  // one rank: one line
-  const place = lines(alone ? [{ values: middle }] : [{ values: middle }, { values: slowest, kind: "second" }], {
-    key: "step times", label: `Step time over the run${alone ? "" : ": median over ranks, and the slowest rank"}${beyond ? `; ${beyond}` : ""}`,
+  const alone = curve.one_rank, one = alone && each === 1;  // one line
+  const [usual, worst] = [each === 1 ? "median over ranks" : alone ? "mean step" : "median over ranks, mean", alone ? "slowest step" : each === 1 ? "slowest rank" : "slowest rank and step"];
+  const place = lines(one ? [{ values: middle }] : [{ values: middle }, { values: slowest, kind: "second" }], {
+    key: "step times", label: `Step time over the run${one ? "" : `: ${usual}, and the ${worst}`}${beyond ? `; ${beyond}` : ""}`,
     unit: high < 1 ? [1e-3, "ms"] : [1, "s"], high, limit: ideal, height, at,
     marks: width => stepMarks(steps, width), below: "step",
-    tell: index => `step ${whole(steps[index])}\n${alone ? "" : "median "}${seconds(middle[index])}${alone ? "" : `\nslowest ${seconds(slowest[index])}`}${ideal === null ? "" : `\nMFU ${share(ideal / middle[index])}`}`,
+    tell: index => pointText(curve, index, alone, ideal),
   });
-  return el("div", null, place, el("div", { class: "legend" }, alone ? null : [el("span", null, el("i"), "median over ranks"), el("span", null, el("i", { class: "second" }), "slowest rank")],
+  return el("div", null, place, el("div", { class: "legend" }, one ? null : [el("span", null, el("i"), usual), el("span", null, el("i", { class: "second" }), worst)],
+    each > 1 ? el("span", null, `a point is ${plural(each, "step")}`) : null,
     ideal === null ? null : el("span", null, el("i", { class: "third" }), `a step at an MFU of 100 %: ${seconds(ideal)}`), beyond ? el("span", null, `▲ ${beyond}`) : null));
 }
 
@@ -175,7 +184,13 @@ export function heatMap(heat, { choose, at = { column: 0, row: 0 } } = {}) {
       else tell.hide();
     };
     canvas.onpointerleave = () => tell.hide();
-    if (choose) canvas.onclick = event => { const at = cell(event); if (at) choose(stepAt(heat, at)); };
+    let tapped = "";  // a finger cannot point: its first tap tells, its second opens
+    if (choose) canvas.onclick = event => {
+      const at = cell(event), name = JSON.stringify(at), first = event.pointerType === "touch" && name !== tapped;
+      tapped = name;
+      if (at && first) show(at);
+      else if (at) choose(stepAt(heat, at));
+    };
   });
   return el("div", null, place, el("div", { class: "legend" },
     el("span", null, `${seconds(low / 1e6)} or less`, key, `${seconds(high / 1e6)} or more`),

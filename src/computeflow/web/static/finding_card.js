@@ -66,5 +66,5 @@ export function findingCard(finding, { compact = false, run = "", extra = [], si
       el("h3", null, swatch(ownerOf(finding.account)), finding.rule, run ? [" ", el("a", { class: "quiet", href: `/flow?${new URLSearchParams({ run: finding.run, account: finding.account })}` }, run)] : null),
       el("p", null, words(finding.title)),
       el("p", { class: "quiet small" }, facts.filter(Boolean).join(" · ")),
-      compact ? el("details", null, el("summary", null, "Evidence and remedy"), body) : body, extra));
+      compact ? el("details", null, el("summary", { "data-key": `evidence ${finding.key ?? finding.rule + finding.ranks}` }, "Evidence and remedy"), body) : body, extra));
 }

@@ -54,8 +54,10 @@ export function form(fields, changed) {
 
 function control(field, id, tell) {
   if (field.kind === "select") {
+    const options = field.options.map(option => typeof option === "string" ? { value: option, label: option } : option);
+    if (field.value && !options.some(option => option.value === field.value)) options.unshift({ value: field.value, label: field.value });  // an alias, or the server says what is wrong
     const node = el("select", { id, name: field.name, on: { change: () => tell(0) } },
-      field.options.map(option => el("option", { value: option.value ?? option, selected: (option.value ?? option) === field.value }, option.label ?? option)));
+      options.map(({ value, label }) => el("option", { value, selected: value === field.value }, label)));
     return { node, read: () => node.value };
   }
   if (field.kind === "check") {

@@ -9,7 +9,7 @@
 import { get, live, post } from "./api.js";
 import { el, empty, heading, say, words } from "./dom.js";
 import { drawNow } from "./fitted.js";
-import { isSelecting, redraw } from "./redraw.js";
+import { isInUse, redraw } from "./redraw.js";
 import { keptScroll, match, navigate, onNavigate } from "./router.js";
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
@@ -20,7 +20,8 @@ let stop = () => {};
 let leaving = new AbortController();
 let turn = 0;
 let liveMark = null;
-let over = false;
+let following = null, told = null;
+let shown = null;
 let waiting = null;
 
 function theme() {
@@ -67,15 +68,22 @@ function isAllOver(content) {
   return runs ? runs.every(isOver) : isQuiet(content.last_heard);
 }
 
-const LIVE = { on: "live", connecting: "connecting", lost: "connection lost, trying again", ended: "no longer live: reload" };
+const LIVE = { on: "live", connecting: "connecting", stale: "the source cannot be read, trying again", lost: "connection lost, trying again", ended: "no longer live: reload" };
+const WRONG = ["stale", "lost", "ended"];
+const AGAIN_MS = 30_000;
 /** Whether the page follows its source; null where it follows nothing. Of a run that goes on no longer nothing
- * is expected: only a lost connection is said. */
+ * is expected: only what is wrong is said, once. */
 function markLive(state) {
-  liveMark.hidden = state === null || (over && (state === "on" || state === "connecting"));
+  following = state;
+  liveMark.hidden = state === null || (!WRONG.includes(state) && shown !== null && isAllOver(shown));
   liveMark.className = `live ${state ?? ""}`;
   liveMark.textContent = LIVE[state] ?? "";
-  if (state === "lost" || state === "ended") say(`Live updates: ${LIVE[state]}.`);
+  const wrong = WRONG.includes(state) ? state : null;
+  if (wrong && wrong !== told) say(`Live updates: ${LIVE[wrong]}.`);
+  if (state !== "connecting") told = wrong;
 }
+
+setInterval(() => { if (session) markLive(following); }, AGAIN_MS);  // a run may have fallen silent
 
 /** A small window with one thing to do; what goes wrong is said in it. */
 function openDialog(title, children, verb, act) {
@@ -110,6 +118,7 @@ function askToken() {
 function askWhetherToLeave() {
   openDialog(`Signed in as ${session.name}`, el("p", null, "After signing out, this browser needs a token again, to look as well as to act."), "Sign out", async () => {
     await post("/session/end");
+    turn += 1;
     leavePage();
     session = null;
     document.getElementById("head").replaceChildren(el("span", { class: "brand" }, "ComputeFlow"));
@@ -135,24 +144,35 @@ function draw({ module, page, content, context }, again = true) {
     drawNow();
   }
   place.removeAttribute("aria-busy");
-  over = isAllOver(content);
+  shown = content;
   const name = module.name?.(content) ?? (module.address || content.title === page.title ? content.run?.name : content.title);
   document.title = [name, page.title, "ComputeFlow"].filter(Boolean).join(" · ");
 }
 
-/** An update waits while the reader has selected text. */
+const PATIENCE_MS = 200;
+/** An update waits while the reader has something in hand. */
 function drawLater(drawing) {
+  const first = waiting === null;
   waiting = drawing;
-  if (!isSelecting(place)) drawWaiting();
+  if (first) drawWaiting();
 }
 
 function drawWaiting() {
+  if (waiting?.mine !== turn) waiting = null;
+  if (waiting === null) return;
+  if (isInUse(place)) {
+    setTimeout(drawWaiting, PATIENCE_MS);
+    return;
+  }
   const drawing = waiting;
   waiting = null;
-  if (drawing?.mine === turn) draw(drawing);
+  try {
+    draw(drawing);
+  } catch (error) {
+    drawProblem(drawing.page, error);
+    throw error;
+  }
 }
-
-document.addEventListener("selectionchange", () => { if (waiting && !isSelecting(place)) drawWaiting(); });
 
 function leavePage() {
   leaving.abort();
@@ -183,6 +203,7 @@ async function load(script) {
 }
 
 async function show({ quietly, scroll = 0 }) {
+  if (!session) return;  // signed out
   const mine = ++turn;
   leavePage();
   const path = location.pathname === "/" ? "/flow" : location.pathname;

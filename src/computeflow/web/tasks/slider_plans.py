@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
@@ -154,9 +155,19 @@ def warm_up() -> None:
     plan_content(progress=lambda _: None, search="quick", **_USUAL)
 
 
+_last: dict[str, PlanAnswer] = {}
+"""The last plan of this process: its files are asked for next, and a search may take half a minute."""
+
+
 def _plan(sliders: Sliders, *, quick: bool, progress: Callable[[str], None]) -> PlanAnswer:
-    answer = plan(**_keywords(sliders), quick=quick, progress=progress)
-    assert isinstance(answer, PlanAnswer)
+    key = json.dumps([quick, sliders])
+    answer = _last.get(key)
+    if answer is None:
+        found = plan(**_keywords(sliders), quick=quick, progress=progress)
+        assert isinstance(found, PlanAnswer)
+        answer = found
+        _last.clear()
+        _last[key] = answer
     return answer
 
 

@@ -34,7 +34,7 @@ function foundTable(content) {
 }
 
 /** A search over all names; the address keeps it, so that the way back from a row leads here again. */
-function overview(content) {
+function overview(content, context) {
   const place = el("div");
   const show = found => place.replaceChildren(...[found.found ? foundTable(found) : kindsTable(found)].flat());
   let timer = 0, turn = 0;
@@ -42,10 +42,17 @@ function overview(content) {
   search.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
+      if (context.signal.aborted) return;
       const mine = ++turn, query = search.value.trim() ? new URLSearchParams({ search: search.value.trim() }).toString() : "";
       keepQuery(query);
-      const answer = await get(`/catalog${query ? `?${query}` : ""}`);
-      if (mine === turn) show(answer.content);
+      try {
+        const answer = await get(`/catalog${query ? `?${query}` : ""}`, context.signal);
+        if (mine === turn) show(answer.content);
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        place.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
+        if (error.status === undefined) throw error;
+      }
     }, SEARCH_MS);
   });
   show(content);
@@ -93,7 +100,7 @@ function row(content) {
   ];
 }
 
-export function render(content) {
-  const nodes = content.kinds ? overview(content) : content.lists ? list(content) : row(content);
+export function render(content, context) {
+  const nodes = content.kinds ? overview(content, context) : content.lists ? list(content) : row(content);
   return nodes.filter(Boolean);
 }

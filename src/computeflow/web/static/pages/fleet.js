@@ -132,6 +132,7 @@ export function render(content, context) {
       mark.style.top = `${placed.ys[cell] - 2}px`;
       facts.replaceChildren(...tell(content, cells, all, cell));
     };
+    let tapped = null;  // a finger cannot point: its first tap tells, its second opens
     const choose = cell => { if (cell === null || cell === context.state.cell) return; context.state.cell = cell; show(cell); };
     const open = () => { const run = map.runs[map.run_of[cells.nodeOf[context.state.cell]]]; if (run) navigate(`/runs/${encodeURIComponent(run.id)}`); };
     const under = event => { const box = canvas.getBoundingClientRect(); return placed.at(event.clientX - box.left, event.clientY - box.top); };
@@ -140,7 +141,12 @@ export function render(content, context) {
       canvas.classList.toggle("over", cell !== null);
       choose(cell);
     };
-    canvas.onclick = event => { const cell = under(event); choose(cell); if (cell !== null) open(); };
+    canvas.onclick = event => {
+      const cell = under(event), first = event.pointerType === "touch" && cell !== tapped;
+      choose(cell);
+      tapped = cell;
+      if (cell !== null && !first) open();
+    };
     canvas.onkeydown = event => {
       if (event.key === "Enter" && context.state.cell !== undefined) return open();
       const next = neighbour(placed, context.state.cell, event.key);

@@ -1,7 +1,7 @@
 // Plan: sliders for the job and the cluster; the best layout, its ledger and the front follow at once.
 
 import { el, heading, lead, section, stats, table, words } from "../dom.js";
-import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, sameCommand, workingLine } from "../forms.js";
+import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
 import { number, palmNote, seconds, secondsCell, share, si, usd, whole } from "../format.js";
 import { partFigure, partNodes } from "../parts.js";
 import { redraw } from "../redraw.js";
@@ -79,7 +79,7 @@ function filesList(content, query) {
   const wrong = content.exports.filter(each => each.refused);
   return section("Files to launch it",
     el("ul", { class: "files" }, content.exports.filter(each => !each.refused).flatMap(each => Object.keys(each.files).map(file =>
-      el("li", null, el("a", { href: `/plan/file?${new URLSearchParams({ framework: each.name, file })}${query ? `&${query}` : ""}`, download: file }, file), el("span", { class: "quiet small" }, ` ${each.name}`))))),
+      el("li", null, el("a", { href: `/plan/file?${new URLSearchParams({ framework: each.name, file })}&${query}`, download: file }, file), el("span", { class: "quiet small" }, ` ${each.name}`))))),
     wrong.length ? el("details", null, el("summary", { class: "small quiet" }, `${wrong.length} formats cannot take this plan`),
       el("ul", { class: "small" }, wrong.map(each => el("li", null, `${each.name}: ${each.refused}`)))) : null);
 }
@@ -101,7 +101,8 @@ export function render(choices, context) {
       if (values.deadline && !values.tokens && error.field === "deadline") error.message = "A deadline needs the tokens to train on.";
       asking.say(error);
       if (error.field && !place.querySelector(".working")) markStale(place);
-      else place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
+      else if (error.status === 400) place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
+      else place.replaceChildren(refusal(error, () => asking.tell(0)));
       place.removeAttribute("aria-busy");
       if (error.status === undefined) throw error;
     }
@@ -116,30 +117,37 @@ export function render(choices, context) {
     place.removeAttribute("aria-busy");
   }
 
-  async function around(query, signal) {
-    const found = await answer(`/plan/front?${query}`, signal).catch(error => {
-      if (error.name === "AbortError") throw error;
-      return { parts: [], note: error.message };  // it fails alone: the plan stands
-    });
-    front.replaceChildren(...(found.parts.length ? partNodes(found.parts) : [el("p", { class: "quiet small" }, words(found.note, OPTIONS))]));
+  /** Beside the plan, which stands whether this fails or not. */
+  async function beside(part, address, signal, draw) {
+    try {
+      part.replaceChildren(...draw(await answer(address, signal)));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      part.replaceChildren(note(error.message));
+      if (error.status === undefined) throw error;
+    }
   }
+
+  const note = text => el("p", { class: "quiet small" }, words(text, OPTIONS));
+  const around = (query, signal) => beside(front, `/plan/front?${query}`, signal, found => found.parts.length ? partNodes(found.parts) : [note(found.note)]);
 
   async function follow(query, signal) {
     const quick = await answer(`/plan?${query}`, signal).catch(error => {
       if (error.status === 400) return null;  // the whole search may find a plan where the quick one does not
       throw error;
     });
+    files.replaceChildren();
     if (quick) {
       asking.say(null);
       show(quick);
-      const written = answer(`/plan/files?${query}`, signal).then(content => files.replaceChildren(filesList(content, query)));
-      await Promise.all([around(query, signal), written]);
     } else {
       place.replaceChildren(workingLine({ progress: "No layout that published runs tested will do: searching all" }));
       front.replaceChildren();
-      around(query, signal).catch(() => {});  // without a plan, what fewer and more GPUs can do
     }
-    show(await answer(`/plan?${query ? `${query}&` : ""}search=full`, signal));
+    around(query, signal);  // without a plan, what fewer and more devices can do
+    const full = `${query ? `${query}&` : ""}search=full`;
+    show(await answer(`/plan?${full}`, signal));
+    beside(files, `/plan/files?${full}`, signal, content => [filesList(content, full)]);
   }
 
   asking.tell(0);

@@ -3,7 +3,7 @@
 import { el, heading, lead, table } from "../dom.js";
 import { basisOf, GOODPUT, stateOf, stateTag } from "../run_words.js";
 import { number, plural, secondsCell, share, usd, when, whole } from "../format.js";
-import { navigate, withQuery } from "../router.js";
+import { keepAddress, navigate, withQuery } from "../router.js";
 
 const FEW = 12;
 
@@ -53,9 +53,9 @@ function filterField(content, context, show) {
   const field = el("input", { type: "search", "aria-label": "Filter by name or state", placeholder: "Filter by name or state", value: context.query.get("only") ?? "", "data-key": "only", maxlength: 80, autocomplete: "off", spellcheck: "false" });
   field.addEventListener("input", () => {
     context.query.set("only", field.value);  // what is drawn next is filtered alike
+    keepAddress(withQuery({ only: field.value || null }));
     show(field.value);
   });
-  field.addEventListener("change", () => navigate(withQuery({ only: field.value || null }), { replace: true }));
   return field;
 }
 

@@ -103,8 +103,15 @@ export const name = content => `${content.run?.name ?? "run"}, step ${content.ti
 export function render(content, context) {
   const { timeline, run } = content;
   const attempt = content.attempts.length > 1 ? { attempt: timeline.attempt } : {};
-  const go = step => navigate(withQuery({ step: Math.max(content.first_step, Math.min(content.last_step, step)), ...attempt }), { replace: true });
-  const number_ = el("input", { type: "number", value: timeline.step, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: event => go(Number(event.target.value)) } });
+  let asked = timeline.step;
+  const go = step => {
+    const to = Math.max(content.first_step, Math.min(content.last_step, step));
+    if (to === asked) return;
+    asked = to;
+    navigate(withQuery({ step: to, ...attempt }), { replace: true });
+  };
+  const typed = event => go(Number(event.target.value));
+  const number_ = el("input", { type: "number", value: timeline.step, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: typed, keydown: event => { if (event.key === "Enter") typed(event); } } });
   const sums = totals(timeline), inTime = [...sums].sort((a, b) => a.first - b.first);
   const several = timeline.ranks.length > 1, attempts = Math.max(timeline.attempt, run.restarts ?? 0) + 1;
   const all = timeline.ranks.reduce((sum, line) => sum + line.seconds, 0);
