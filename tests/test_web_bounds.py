@@ -31,6 +31,7 @@ from computeflow.web.workbench import Lane, Workbench
 from computeflow.web.worker_process import RunHere
 from computeflow.web.wrong_fields import WrongFieldError
 from page_client import RUNS, doorkeeper, page_client
+from run_folder_maker import MS, Record, Training
 
 
 class Counted:
@@ -167,6 +168,83 @@ def test_who_looks_at_a_page_that_is_refused_meanwhile_is_told() -> None:
     assert asyncio.run(story()) == [*told, told[0], told[2]]
 
 
+def test_who_has_a_content_gets_it_again_after_another_one() -> None:
+    async def story() -> list[bytes]:
+        contents = [b'"a"']
+        looked = 0
+
+        def revision() -> int:
+            nonlocal looked
+            looked += 1
+            return looked
+
+        async def fetch(_: str) -> bytes:
+            return contents[-1]
+
+        events = Broadcaster(fetch, revision, look_seconds=0.001)
+        stream = events.stream(["/runs"], [tag_of(b'"a"')])
+        await anext(stream)
+        got = []
+        for content in (b'"b"', b'"a"'):
+            contents.append(content)
+            got.append((await asyncio.wait_for(anext(stream), 60)).splitlines()[1])
+        events.close()
+        return got
+
+    assert [line[-4:] for line in asyncio.run(story())] == [b'"b"}', b'"a"}']
+
+
+def test_folders_are_gone_through_as_often_for_many_runs_as_for_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = Counted(recorded_runs.find_run_folders)
+    monkeypatch.setattr(recorded_runs, "find_run_folders", walks)
+    counts = []
+    for number in range(9):
+        shutil.copytree(RUNS / "clean", tmp_path / f"run-{number}")
+        if number in (1, 8):
+            client, walks.calls = page_client(tmp_path), 0
+            assert client.get("/fleet").status_code == 200
+            counts.append(walks.calls)
+    assert counts[0] == counts[1]
+
+
+def test_an_attempt_without_a_step_yet_takes_no_page_down(tmp_path: Path) -> None:
+    run = Training(ranks=2, steps=10).write(tmp_path / "run")
+    Training(ranks=2, steps=0, ends=False, attempt=1, begins=60_000 * MS).write(run)
+    client = page_client(tmp_path)
+    page = client.get("/runs/run").json()
+    assert page["run"]["restarts"] == 1 and [a["number"] for a in page["heat"]["attempts"]] == [0]
+    for address in ("/timeline/run", "/timeline/run?step=5&attempt=0", "/trace/run", "/flow"):
+        assert client.get(address).status_code == 200, address
+    first = Training(ranks=2, steps=0, ends=False).write(tmp_path / "new")
+    assert first.name == "new"
+    assert client.get("/runs/new").json()["steps_missing"] == "no steps yet"
+    assert client.get("/timeline/new").status_code in (200, 404)
+
+
+class Apart(Training):
+    """No two ranks make the same step."""
+
+    def records(self) -> list[list[Record]]:
+        files = super().records()
+        for rank, file in enumerate(files):
+            for record in file:
+                if "n" in record:
+                    record["n"] += rank * self.steps
+        return files
+
+
+def test_ranks_without_common_steps_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Apart(ranks=4, steps=20).write(tmp_path / "odd")
+    monkeypatch.setattr(recorded_runs, "_CELLS", 100)
+    monkeypatch.setattr(recorded_runs, "_CELLS_A_ROW", 1)
+    answer = page_client(tmp_path).get("/runs/odd")
+    assert answer.status_code == 400 and "too few steps in common" in answer.json()["error"]
+
+
 def test_a_run_with_a_space_in_its_name_is_live(tmp_path: Path) -> None:
     shutil.copytree(RUNS / "slow", tmp_path / "my run")
     opening = open_directory(tmp_path, AuditOptions())
@@ -211,6 +289,27 @@ def test_a_state_that_is_no_database_is_an_error_of_the_user(tmp_path: Path) -> 
 class Refusing(RunHere):
     def run(self, *_: Any) -> bytes:
         raise WrongFieldError(400, "no", "name")
+
+
+class Crowded(RunHere):
+    """No process can be started the first time."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+
+    def start(self) -> None:
+        self.starts += 1
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def run(self, *_: Any) -> bytes:
+        return b"{}"
+
+
+def test_a_lane_goes_on_where_no_process_could_be_started_once() -> None:
+    runner = Crowded()
+    lane = Lane(runner)
+    assert lane.ask("x", {}, 300.0) == b"{}" and runner.starts == 1
+    lane.close()
 
 
 def test_a_refusal_is_a_new_error_for_everybody_who_asks() -> None:

@@ -20,7 +20,7 @@ from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.collector.http_server import bind
 from computeflow.collection.collector.listening import Listening, read_named_tokens
 from computeflow.errors import InputError
-from computeflow.web import serve
+from computeflow.web import recording_state, serve
 from computeflow.web.application import PageServer
 from computeflow.web.events import (
     MAX_SESSION_ADDRESSES,
@@ -89,6 +89,43 @@ def test_two_runs_of_one_name_by_a_link_are_two(tmp_path: Path) -> None:
     assert sorted(_ids(client)) == ["x", "y"]
     titles = {run: client.get(f"/runs/{run}").json()["title"] for run in "xy"}
     assert len({*titles.values()}) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a link of another user")
+def test_a_hidden_link_makes_no_run(tmp_path: Path) -> None:
+    secret = _runs(tmp_path / "private", "x") / "x"
+    runs = _runs(tmp_path / "runs", "a")
+    (runs / "evil").mkdir()
+    for file in secret.glob("*.cfr"):
+        link = runs / "evil" / f".{file.name}"
+        link.symlink_to(file)
+        os.chown(link, 12_345, 12_345, follow_symlinks=False)
+    client = page_client(runs)
+    assert _ids(client) == ["a"] and client.get("/runs/evil").status_code == 404
+
+
+def test_a_run_of_more_files_than_are_looked_at_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = _runs(tmp_path, "a", "b")
+    for number in range(30):
+        (runs / "b" / f"file-{number}").touch()
+    monkeypatch.setattr(recording_state, "FILES", 20)
+    client = page_client(runs)
+    assert _ids(client) == ["a"]
+    assert "b: more than 20 files: not read" in client.get("/runs").json()["result"]["left_out"]
+
+
+def test_a_worker_runs_nothing_of_the_folder_it_starts_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "planted"
+    (tmp_path / "numpy.py").write_text(f"open({str(planted)!r}, 'w')\nraise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    worker = WorkerProcess(300.0)
+    worker.start()
+    worker.close()
+    assert not planted.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a link of another user")

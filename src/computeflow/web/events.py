@@ -31,6 +31,8 @@ _BEAT_SECONDS = 15.0
 _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first
 answer at once, which takes longer than the next ones."""
+_REFUSED_SECONDS = 5.0
+"""After a refusal it is asked for again, whether the source changes or not."""
 Fetch = Callable[[str], Awaitable[bytes | None]]
 _SHOWN = 200
 _LOG = logging.getLogger("computeflow.web")
@@ -44,16 +46,19 @@ def tag_of(content: bytes) -> str:
 class _Viewing:
     """One viewer: the events that wait for it, the latest of each address."""
 
-    known: set[str]
-    """Tags of contents that it has."""
+    known: frozenset[str]
+    """Tags of contents that it had when it came."""
     session: str = ""
     addresses: tuple[str, ...] = ()
+    given: set[str] = field(default_factory=set)
+    """Addresses of which it has heard since."""
     waiting: dict[str, bytes] = field(default_factory=dict)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def give(self, address: str, topic: _Topic) -> None:
-        if topic.tag in self.known:
-            self.known.discard(topic.tag)  # it may come again after another one
+        first = address not in self.given
+        self.given.add(address)
+        if first and topic.tag in self.known:
             return
         self.waiting[address] = topic.event
         self.woken.set()
@@ -124,7 +129,7 @@ class Broadcaster:
 
         Refused here, before an answer has begun, where too much is looked at already.
         """
-        viewing = _Viewing({*known}, session, tuple(dict.fromkeys(addresses)))
+        viewing = _Viewing(frozenset(known), session, tuple(dict.fromkeys(addresses)))
         self._check_room(viewing)
         return self._stream(viewing, goes_on)
 
@@ -224,9 +229,12 @@ class Broadcaster:
         finally:
             now = time.monotonic()
             topic.due = now + _PATIENCE * (now - began) if topic.tag else now
-        topic.revision = revision
         _mark(address, topic, stale=content is None)  # refused: of a run that is gone, say
-        if content is None or tag_of(content) == topic.tag:
+        if content is None:
+            topic.due = max(topic.due, now + _REFUSED_SECONDS)
+            return
+        topic.revision = revision
+        if tag_of(content) == topic.tag:
             return
         topic.tag = tag_of(content)
         head = json.dumps({"address": address, "tag": topic.tag}).encode()

@@ -22,9 +22,9 @@ from computeflow.telemetry.opening import read_head
 from computeflow.telemetry.recording_files import ENDINGS
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.telemetry.run_folders.run_folder_source import (
-    ENDING,
     find_run_folders,
     has_begun,
+    rank_files_of,
     read_run,
 )
 from computeflow.telemetry.source_registry import holds_recording
@@ -45,6 +45,9 @@ _MAX_READ = 4
 _AS_IT_RUNS = "as it runs, without the profiler"
 _UNIX_NANOSECONDS = 10**18
 """September 2001: no machine has run for so long."""
+_CELLS, _CELLS_A_ROW = 8_000_000, 4
+"""Cells of a table of ranks and steps, at most, or so many for each step that there is: ranks of one
+run make the same steps, and a file that says otherwise must not fill the memory."""
 _ONE_ATTEMPT = 0
 """The number of the attempt of a trace."""
 
@@ -66,6 +69,7 @@ class RecordingOpening:
         self._rows, self._audits = Remembered(FILES), Remembered()
         self._columns, self._tables = Remembered(_MAX_READ), Remembered(_MAX_READ)
         self._drawn, self._beside = Remembered(), Remembered(1)
+        self._places: dict[str, Path] = {}
 
     def revision(self) -> Hashable:
         folders = self._folders()
@@ -131,7 +135,8 @@ class RecordingOpening:
         return traced_spans(report.traces, report.request.trace, step, most, read_rank)
 
     def ranks(self, run: str) -> RunRanks | None:
-        return self._row(look_at(self._find(run))).ranks if self._folders() else None
+        path = self._find(run)
+        return self._row(look_at(path)).ranks if rank_files_of(path) else None
 
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
@@ -169,10 +174,13 @@ class RecordingOpening:
         return (f"{self.path}: traces beside the runs are not shown; serve their folder alone",)
 
     def _find(self, run: str) -> Path:
-        paths = {self._id(path): path for path in self._folders() or [self.path]}
-        if run not in paths:
-            raise UnknownNameError("run", run, paths)
-        return paths[run]
+        """Its place; all folders are only gone through where it is new or gone."""
+        path = self._places.get(run)
+        if path is None or not path.exists():
+            self._places = {self._id(path): path for path in self._folders() or [self.path]}
+        if run not in self._places:
+            raise UnknownNameError("run", run, self._places)
+        return self._places[run]
 
     def _audit(self, path: Path) -> AuditAnswer | None:
         if path.is_dir() and (not any(path.iterdir()) or _only_begun(path)):
@@ -306,11 +314,15 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def _attempts(path: Path) -> list[AttemptTime]:
-    files = sorted(path.glob(f"*{ENDING}")) if path.is_dir() else []
+    files = rank_files_of(path) if path.is_dir() else []
     return read_run(files, max(RUN_BYTES // len(files), 1), []) if files else []
 
 
-def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
+def _recorded_steps(attempts: list[AttemptTime]) -> StepTable | None:
+    """None where no rank has ended a step yet."""
+    attempts = [each for each in attempts if any(len(rank.steps.number) for rank in each.ranks)]
+    if not attempts:
+        return None
     ranks = sorted({rank.rank for attempt in attempts for rank in attempt.ranks})
     row = {rank: index for index, rank in enumerate(ranks)}
     numbers: list[int] = []
@@ -318,6 +330,7 @@ def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
     parts: list[Any] = []
     for attempt in attempts:
         found = np.unique(np.concatenate([each.steps.number for each in attempt.ranks]))
+        _check_size(attempt, len(ranks) * len(found))
         table = np.full((2, len(ranks), len(found)), np.nan)
         for each in attempt.ranks:
             columns = np.searchsorted(found, each.steps.number)
@@ -343,6 +356,15 @@ def _recorded_steps(attempts: list[AttemptTime]) -> StepTable:
         waits_missing=missing,
         attempts=tuple(begins),
     )
+
+
+def _check_size(attempt: AttemptTime, cells: int) -> None:
+    rows = sum(len(each.steps.number) for each in attempt.ranks)
+    if cells > max(_CELLS, _CELLS_A_ROW * rows):
+        raise InputError(
+            f"attempt {attempt.number + 1}: its {len(attempt.ranks):,} ranks have too few steps in "
+            "common to be shown side by side"
+        )
 
 
 def _traced_steps(traces: TracedJob) -> StepTable | None:

@@ -23,13 +23,17 @@ class RecordingState:
     files: Hashable
     """Names, sizes, times and owners of all files, behind links too: equal while none changed."""
     foreign: str
-    """Why it is not followed: a link in it, or to it, of another user; "" where none is."""
+    """Why it is not read: a link in it, or to it, of another user, or more files than are looked at; ""
+    where it is."""
 
 
 def look_at(path: Path) -> RecordingState:
     files: list[tuple[str, int, int, int]] = []
     foreign = ""
-    for where, owner, found in _entries(path):
+    for number, (where, owner, found) in enumerate(_entries(path)):
+        if number > FILES:
+            foreign = f"{shown(path.name)}: more than {FILES:,} files: not read"
+            break
         if owner not in (None, 0, os.geteuid(), found.st_uid) and not foreign:
             name = shown(path.name if where == str(path) else f"{path.name}: {Path(where).name}")
             foreign = f"{name}: a link of another user to what is not theirs: not followed"
@@ -40,20 +44,17 @@ def look_at(path: Path) -> RecordingState:
 
 def _entries(path: Path) -> Iterator[tuple[str, int | None, os.stat_result]]:
     """Place, owner of the link (None of what is none), and what is there, of a file, or of a folder and
-    all below it; folders behind links are not entered.
+    all below it; folders behind links are not entered, and hidden ones are nobody's recording.
     """
     try:
         yield str(path), path.lstat().st_uid if path.is_symlink() else None, path.stat()
     except OSError:
         return
-    folders, left = [str(path)], FILES
+    folders = [str(path)]
     while folders:
         try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    left -= 1
-                    if left < 0:
-                        return
                     if entry.name.startswith("."):
                         continue
                     link = entry.is_symlink()

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -164,7 +165,8 @@ class Lane:
             del self._waiting[key], self._known[key]
 
     def _work(self) -> None:
-        self._runner.start()
+        with suppress(OSError):  # no process to be had for now: the first question tries again
+            self._runner.start()
         while True:
             with self._changed:
                 self._drop_abandoned()

@@ -82,7 +82,7 @@ class WorkerProcess:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE],
+                [sys.executable, "-P", "-m", _MODULE],  # nothing of the folder that it starts in
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C at a terminal is for the server, which ends its workers

@@ -91,8 +91,17 @@ def run_folder_of(path: Path) -> Path:
     return path.parent.parent if path.parent.name in _PARTS else path.parent
 
 
+def rank_files_of(folder: Path) -> list[Path]:
+    """The files of a run's ranks, by name; hidden ones are none."""
+    return sorted(_rank_files(folder))
+
+
+def _rank_files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob(f"*{ENDING}") if not path.name.startswith("."))
+
+
 def _is_run_folder(folder: Path) -> bool:
-    return next(folder.glob(f"*{ENDING}"), None) is not None
+    return next(_rank_files(folder), None) is not None
 
 
 def find_run_folders(folder: Path, left_out: list[str]) -> list[Path]:
@@ -143,7 +152,7 @@ def has_begun(folder: Path) -> bool:
 
 def read_run_folder(folder: Path, request: SourceRequest) -> SourceReport:
     """The report of one run, without the traces of its windows."""
-    files = sorted(folder.glob(f"*{ENDING}"))
+    files = rank_files_of(folder)
     return _report(folder, files, request, _share(files))
 
 
