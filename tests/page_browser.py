@@ -57,6 +57,7 @@ def opened(browser: Any, server: Served, screen: str = "desk") -> Any:
     page = browser.new_page(
         viewport={"width": width, "height": 900},
         color_scheme=colours,
+        has_touch=screen == "phone",
         ignore_https_errors=True,  # the test's own certificate
     )
     page.set_default_timeout(BOUND)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from page_browser import ROOT, Served, opened, served, settle, violations, visit
+from page_browser import BOUND, ROOT, Served, opened, served, settle, violations, visit
 from page_client import made_store
 
 pytestmark = pytest.mark.live
@@ -96,8 +96,9 @@ def test_on_a_phone_what_an_account_opens_comes_into_view(browser: Any, recordin
     visit(page, recordings, "/flow?run=slow")
     page.click("tbody >> text=straggler")
     page.wait_for_selector("aside[aria-label='straggler']")
-    page.wait_for_function("document.querySelector('aside h2').getBoundingClientRect().top < 600")
-    assert page.locator("aside h2 >> nth=0").is_visible() and page.said == []
+    sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api.expect(page.locator("aside h2").first).to_be_in_viewport(timeout=BOUND)
+    assert page.said == []
     page.close()
 
 

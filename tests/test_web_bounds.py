@@ -21,7 +21,9 @@ from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.collection.store.journal import journal_path
 from computeflow.errors import InputError
+from computeflow.recorder.frames import Record
 from computeflow.telemetry.run_folders import run_folder_source
+from computeflow.web import events as page_events
 from computeflow.web import journal_rows, recorded_runs
 from computeflow.web.application import PageServer
 from computeflow.web.events import Broadcaster, tag_of
@@ -31,7 +33,7 @@ from computeflow.web.workbench import Lane, Workbench
 from computeflow.web.worker_process import RunHere
 from computeflow.web.wrong_fields import WrongFieldError
 from page_client import RUNS, doorkeeper, page_client
-from run_folder_maker import MS, Record, Training
+from run_folder_maker import MS, Training
 
 
 class Counted:
@@ -168,6 +170,28 @@ def test_who_looks_at_a_page_that_is_refused_meanwhile_is_told() -> None:
     assert asyncio.run(story()) == [*told, told[0], told[2]]
 
 
+def test_what_comes_back_as_it_was_is_shown_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_events, "_REFUSED_SECONDS", 0.0)
+
+    async def story() -> list[bytes]:
+        there = [True]
+
+        async def fetch(_: str) -> bytes | None:
+            return b"{}" if there[-1] else None
+
+        events = Broadcaster(fetch, lambda: there[-1], look_seconds=0.001)
+        stream = events.stream(["/runs/gone"], [])
+        got = [await anext(stream), await asyncio.wait_for(anext(stream), 60)]
+        for now in (False, True):
+            there.append(now)
+            got.append(await asyncio.wait_for(anext(stream), 60))
+        events.close()
+        return [each.splitlines()[0] for each in got]
+
+    told = [b"retry: 2000", b"event: page", b"event: stale", b"event: fresh"]
+    assert asyncio.run(story()) == told
+
+
 def test_who_has_a_content_gets_it_again_after_another_one() -> None:
     async def story() -> list[bytes]:
         contents = [b'"a"']
@@ -197,7 +221,7 @@ def test_who_has_a_content_gets_it_again_after_another_one() -> None:
 def test_folders_are_gone_through_as_often_for_many_runs_as_for_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    walks = Counted(recorded_runs.find_run_folders)
+    walks = Counted(run_folder_source.find_run_folders)
     monkeypatch.setattr(recorded_runs, "find_run_folders", walks)
     counts = []
     for number in range(9):

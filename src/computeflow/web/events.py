@@ -84,6 +84,8 @@ class _Topic:
 
 
 def _mark(address: str, topic: _Topic, *, stale: bool) -> None:
+    if stale:
+        topic.revision = None  # it may come back as it was
     if topic.stale != stale:
         topic.stale = stale
         for viewing in topic.viewings:
@@ -197,7 +199,6 @@ class Broadcaster:
                 self._say_fault("the source", error)
                 for address, topic in self._topics.items():
                     _mark(address, topic, stale=True)
-                    topic.revision = None  # it may come back as it was
             else:
                 self._faults.pop("the source", None)
                 await self._look_at_all(revision)
