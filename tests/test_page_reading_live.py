@@ -229,3 +229,24 @@ def test_who_signs_out_sees_nothing_more(browser: Any, tmp_path: Path) -> None:
         page.wait_for_selector("text=Signed out")
         assert "ada" not in page.inner_text("body") and page.query_selector("nav") is None
         page.close()
+
+
+def test_a_page_that_takes_long_says_how_far_it_is(browser: Any, recordings: Served) -> None:
+    page, asked = opened(browser, recordings), 0
+
+    def slow(route: Any) -> None:
+        nonlocal asked
+        asked += 1
+        working = {"progress": "reading the recording", "seconds": 7.0}
+        if asked < 3:
+            route.fulfill(status=202, json={"schema": "computeflow.page/1", "working": working})
+        else:
+            route.continue_()
+
+    page.route("**/findings.json", slow)
+    page.click("nav >> text=Findings")
+    page.wait_for_selector("main >> text=reading the recording, 7 s")
+    assert page.inner_text("main h1") == "Findings"
+    settle(page)
+    assert "reading the recording" not in page.inner_text("main") and page.said == []
+    page.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -152,7 +153,18 @@ def test_cookies_are_out_of_reach_of_scripts_and_other_sites() -> None:
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("localhost", 200), ("127.0.0.1:8470", 200), ("[::1]:8470", 200), ("evil.example", 421)],
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8470", 200),
+        ("127.0.0.1:8470", 200),
+        ("[::1]:8470", 200),
+        ("evil.example", 421),
+        ("[127.0.0.1]evil.example", 421),
+        ("localhost:80@evil.example", 421),
+        ("127.0.0.1:1/flow?", 421),
+        ("127.0.0.1:1/flow#", 421),
+        ("", 421),
+    ],
 )
 def test_a_host_name_that_is_not_ours_is_refused(client: Any, host: str, status: int) -> None:
     bearer = {"authorization": f"Bearer {READER}"}
@@ -309,6 +321,18 @@ def test_a_page_is_html_for_people_and_json_for_programs_at_one_address(client: 
         plain = client.get(path).json()
         assert client.get(f"{path}.json", headers={"accept": "*/*"}).json() == plain
         assert plain["schema"] == "computeflow.page/1"
+        assert client.get(f"{path}.json", headers=HTML).json() == plain  # a link to it
+
+
+def test_a_recording_named_as_json_is_has_a_page_and_json(tmp_path: Path) -> None:
+    shutil.copytree(RUNS / "clean", tmp_path / "a.json")
+    shutil.copytree(RUNS / "slow", tmp_path / "a")
+    client = page_client(tmp_path)
+    runs = {each["name"]: each["id"] for each in client.get("/runs").json()["runs"]}
+    for name, place in runs.items():
+        address = f"/runs/{quote(place, safe='')}"
+        assert client.get(address, headers=HTML).text == (STATIC / "index.html").read_text()
+        assert client.get(f"{address}.json", headers=HTML).json()["run"]["name"] == name
 
 
 def test_json_is_what_the_library_returns(client: Any, store: Path) -> None:

@@ -28,7 +28,8 @@ from computeflow.web import journal_rows, recorded_runs
 from computeflow.web.application import PageServer
 from computeflow.web.events import Broadcaster, tag_of
 from computeflow.web.journal_rows import JournalRows
-from computeflow.web.opening import AuditOptions, open_directory
+from computeflow.web.opening import AuditOptions, RunLine, open_directory
+from computeflow.web.recorded_runs import RecordingOpening
 from computeflow.web.workbench import Lane, Workbench
 from computeflow.web.worker_process import RunHere
 from computeflow.web.wrong_fields import WrongFieldError
@@ -117,6 +118,80 @@ def test_a_fault_of_one_page_ends_no_other_one(caplog: pytest.LogCaptureFixture)
     assert len(asyncio.run(story())) == 4
     said = [record for record in caplog.records if "/fleet" in record.getMessage()]
     assert len(said) == 1 and "Stale file handle" in said[0].getMessage()
+
+
+def test_an_answer_that_takes_long_delays_no_other_one() -> None:
+    async def story() -> list[bool]:
+        slow = asyncio.Event()
+        revision = 0
+
+        async def fetch(address: str) -> bytes:
+            if address == "/fleet":
+                await slow.wait()
+            return str(revision).encode()
+
+        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        stream = events.stream(["/fleet", "/runs"], [])
+        got = [await anext(stream)]
+        for revision in (1, 2):  # noqa: B007
+            got.append(await asyncio.wait_for(anext(stream), 60))
+        slow.set()
+        got.append(await asyncio.wait_for(anext(stream), 60))
+        events.close()
+        return [b"/fleet" in each for each in got]
+
+    assert asyncio.run(story()) == [False, False, False, True]
+
+
+def test_a_page_that_takes_long_is_made_once_and_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, end, made = threading.Event(), threading.Event(), []
+
+    def slow_runs(self: RecordingOpening) -> list[RunLine]:
+        made.append(self)
+        began.set()
+        end.wait(300)
+        return []
+
+    monkeypatch.setattr(RecordingOpening, "runs", slow_runs)
+    client, soon = page_client(RUNS), {"prefer": "wait=0"}
+    for _ in range(50):
+        answer = client.get("/runs", headers=soon)
+        assert answer.status_code == 202
+        assert answer.json()["working"]["progress"] == "reading the recording"
+    assert began.wait(300) and len(made) == 1
+    for address in ("/catalog", "/session", "/static/api.js"):
+        assert client.get(address, headers=soon if address == "/session" else {}).status_code == 200
+    end.set()
+    assert client.get("/runs").status_code == 200
+
+
+def test_a_query_that_no_page_has_makes_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(RecordingOpening.runs)
+    monkeypatch.setattr(RecordingOpening, "runs", lambda self: counted(self))
+    client = page_client(RUNS)
+    client.get("/runs")
+    calls = counted.calls
+    for number in range(5):
+        assert client.get(f"/runs?x={number}").status_code == 200
+    assert counted.calls == calls
+
+
+def test_a_folder_that_vanishes_while_it_is_read_takes_no_page_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(RUNS / "clean", tmp_path / "team" / name)
+    client = page_client(tmp_path)
+    listed = run_folder_source.find_run_folders
+
+    def found(folder: Path, left_out: list[str]) -> list[Path]:
+        return [*listed(folder, left_out), folder / "gone" / "c"]
+
+    monkeypatch.setattr(recorded_runs, "find_run_folders", found)
+    for page in ("/runs", "/flow", "/findings", "/fleet"):
+        assert client.get(page).status_code == 200
 
 
 def test_a_source_that_cannot_be_read_for_a_moment_ends_no_stream() -> None:

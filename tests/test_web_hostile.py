@@ -20,12 +20,13 @@ from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.collector.http_server import bind
 from computeflow.collection.collector.listening import Listening, read_named_tokens
 from computeflow.errors import InputError
-from computeflow.web import recording_state, serve
+from computeflow.web import recording_state, security, serve
 from computeflow.web.application import PageServer
 from computeflow.web.events import (
-    MAX_SESSION_ADDRESSES,
+    MAX_CLIENT_ADDRESSES,
     MAX_SESSION_STREAMS,
     MAX_TOPICS,
+    MAX_VIEWERS,
     Broadcaster,
 )
 from computeflow.web.opening import AuditOptions, open_directory
@@ -33,7 +34,7 @@ from computeflow.web.page_list import live_address
 from computeflow.web.security import Viewer
 from computeflow.web.workbench import Workbench
 from computeflow.web.worker_process import WorkerProcess
-from page_client import ACTING, READER, RUNS, Unasked, doorkeeper, page_client
+from page_client import ACTING, OPERATOR, READER, RUNS, Unasked, doorkeeper, page_client
 
 ODD = os.fsdecode(b"bad\xff\xfename")
 
@@ -277,7 +278,7 @@ def test_who_guesses_tokens_keeps_nobody_out() -> None:
 def test_a_stream_ends_with_its_session() -> None:
     async def story() -> int:
         keeper, revision = doorkeeper(), 0
-        cookie = keeper.open_session(READER, "", 0.0).encode()
+        cookie = keeper.open_session(READER, "", 0.0).session.encode()
         viewer = keeper.viewer({b"cookie": b"computeflow-1=" + cookie}, "", 0.0)
 
         async def fetch(_: str) -> bytes:
@@ -285,7 +286,7 @@ def test_a_stream_ends_with_its_session() -> None:
 
         events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
         goes_on = partial(keeper.knows, viewer, 1.0)
-        stream = events.stream(["/runs"], [], viewer.session, goes_on)
+        stream = events.stream(["/runs"], [], viewer.session, goes_on=goes_on)
         assert (await anext(stream)).startswith(b"retry") and b"/runs" in await anext(stream)
         keeper.close_session(viewer)
         revision = 1
@@ -374,8 +375,31 @@ def test_one_reader_cannot_take_all_streams() -> None:
         return taken
 
     asyncio.run(story(1, MAX_SESSION_STREAMS, "mine"))
-    asyncio.run(story(8, MAX_SESSION_ADDRESSES // 8, "mine"))
+    asyncio.run(story(8, MAX_CLIENT_ADDRESSES // 8, "mine"))
     asyncio.run(story(8, MAX_TOPICS // 8, ""))
+
+
+def test_programs_at_one_address_cannot_take_all_streams() -> None:
+    client = page_client(RUNS, token=None)
+    events = client.app._application.state.events  # type: ignore[attr-defined]
+    seen = []
+
+    def stream(addresses: list[str], known: list[str], client: str, most: int, goes_on: Any) -> Any:
+        seen.append((client, most))
+        raise RefusedError(503, "enough", 1.0)
+
+    events.stream = stream
+    client.get("/events?of=/runs", headers={"authorization": f"Bearer {READER}"})
+    assert seen == [("testclient", MAX_VIEWERS)]
+
+
+def test_a_flood_of_readers_ends_no_session_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "MAX_SESSIONS", 3)
+    keeper = doorkeeper()
+    operator = keeper.open_session(OPERATOR, "", 0.0)
+    readers = [keeper.open_session(READER, "", float(number)) for number in range(5)]
+    assert keeper.knows(operator, 9.0)
+    assert [keeper.knows(each, 9.0) for each in readers] == [False] * 3 + [True] * 2
 
 
 @pytest.mark.parametrize("address", ["/catalog", "/plan", "/accuracy", "/", "/session", "/runs\n"])

@@ -184,6 +184,13 @@ def test_a_wrong_value_is_refused_and_its_field_named(
     assert status != 422 or said["detail"][0]["loc"][-1] == field
 
 
+def test_more_names_than_are_taken_are_refused(client: TestClient) -> None:
+    many = ",".join(f"provider-{number}" for number in range(13))
+    answer = client.get(f"/decide?providers={many}")
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "at most 12 names, not 13", "field": "providers"}
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [

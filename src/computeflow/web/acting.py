@@ -22,7 +22,7 @@ from computeflow.answers.action_lists import (
 )
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import InputError
-from computeflow.web.page_answers import Asking, Opened
+from computeflow.web.page_answers import OpeningDep, ViewerDep
 from computeflow.web.security import Doorkeeper
 
 Verb = Literal["approve", "dismiss", "undo"]
@@ -55,20 +55,18 @@ def add_acting(application: FastAPI) -> None:
 
 
 def _sign_in(
-    request: Request, viewer: Asking, token: str = Body(embed=True, max_length=_MAX_TOKEN)
+    request: Request, viewer: ViewerDep, token: str = Body(embed=True, max_length=_MAX_TOKEN)
 ) -> Response:
     """Take another role by its token."""
     keeper: Doorkeeper = request.app.state.doorkeeper
     address = request.client.host if request.client else ""
-    session = keeper.open_session(token, address, time.monotonic())
+    known = keeper.open_session(token, address, time.monotonic())
     keeper.close_session(viewer)
-    found = keeper.look_up(token)
-    assert found is not None
-    content = {"role": found.role, "name": found.name}
-    return JSONResponse(content, headers={"set-cookie": keeper.cookie_line(session)})
+    content = {"role": known.role, "name": known.name}
+    return JSONResponse(content, headers={"set-cookie": keeper.cookie_line(known.session)})
 
 
-def _sign_out(request: Request, viewer: Asking) -> Response:
+def _sign_out(request: Request, viewer: ViewerDep) -> Response:
     """Forget this session."""
     keeper: Doorkeeper = request.app.state.doorkeeper
     keeper.close_session(viewer)
@@ -76,7 +74,7 @@ def _sign_out(request: Request, viewer: Asking) -> Response:
 
 
 def _act(
-    opening: Opened, viewer: Asking, verb: Verb, number: int = Path(ge=1, le=_MAX_NUMBER)
+    opening: OpeningDep, viewer: ViewerDep, verb: Verb, number: int = Path(ge=1, le=_MAX_NUMBER)
 ) -> Response:
     """Approve, dismiss or undo an action, as an operator; who did it is kept."""
     if not viewer.may_act:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from importlib.resources import files
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 from fastapi import FastAPI, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -25,15 +28,21 @@ from computeflow.files.names import shown_whole
 from computeflow.units import DAY_SECONDS
 from computeflow.web.acting import add_acting
 from computeflow.web.computing import add_computing
-from computeflow.web.events import MAX_ADDRESSES, Broadcaster, tag_of
+from computeflow.web.events import (
+    MAX_ADDRESSES,
+    MAX_SESSION_STREAMS,
+    MAX_VIEWERS,
+    Broadcaster,
+    tag_of,
+)
 from computeflow.web.guard import Guard, Scope
 from computeflow.web.opening import Opening
-from computeflow.web.page_answers import Asking, Opened
+from computeflow.web.page_answers import OpeningDep, ViewerDep, queries_of, working_response
+from computeflow.web.page_bodies import Making, PageBodies
 from computeflow.web.page_list import PAGES, Page, is_page, live_address
 from computeflow.web.pages.single_run import run_readings
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
-from computeflow.web.remembered import Remembered
 from computeflow.web.security import Doorkeeper, Viewer
 from computeflow.web.workbench import Workbench
 from computeflow.web.worker_process import status_of
@@ -43,8 +52,9 @@ _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
 _QUERY = "%!$&'()*+,;=:@/?[]-._~"
 """Characters of a query that stay: it is quoted already, but for what a browser may leave."""
+_PREFER_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
 _DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
-_CONTENT: dict[int | str, dict[str, Any]] = {
+_PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The page's content: an answer of the library in `result`, or `empty`.",
         "content": {"application/json": {"schema": {"type": "object"}}},
@@ -76,6 +86,7 @@ class PageServer:
     def close(self) -> None:
         """End all streams, and what is being computed."""
         self.events.close()
+        self._routes.state.bodies.close()
         self._workbench.close()
 
     async def _fetch(self, address: str) -> bytes | None:
@@ -117,7 +128,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
         redoc_url=None,
     )
     application.state.opening, application.state.doorkeeper = opening, doorkeeper
-    application.state.made = Remembered()
+    application.state.bodies = PageBodies()
     application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
@@ -129,12 +140,15 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_api_route("/events", _events, summary="Pages as they change.")
     for name, function in (("plotly.min.js", _plotly), ("plotly_marks.js", _plotly_marks)):
         application.add_api_route(f"/static/{name}", function, include_in_schema=False)
-    add_computing(application, _CONTENT)
+    add_computing(application, _PAGE_RESPONSES)
     application.add_api_route(
-        "/trace/{run:path}", trace_file, response_model=None, responses=_CONTENT
+        "/trace/{run:path}", _apart(trace_file), response_model=None, responses=_PAGE_RESPONSES
     )
     application.add_api_route(
-        "/readings/{run:path}", _as_json(run_readings), response_model=None, responses=_CONTENT
+        "/readings/{run:path}",
+        _as_json(run_readings),
+        response_model=None,
+        responses=_PAGE_RESPONSES,
     )
     add_acting(application)
     application.mount("/static", StaticFiles(packages=[("computeflow.web", "static")]))
@@ -148,31 +162,31 @@ def _add_page(application: FastAPI, page: Page) -> None:
         response_class=JSONResponse,
         response_model=None,
         summary=(inspect.getdoc(page.function) or page.title).splitlines()[0],
-        responses=_CONTENT,
+        responses=_PAGE_RESPONSES,
     )
 
 
-def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
-    """The function with its content as bytes, made once for each address until the source changes.
+def _as_json(function: Callable[..., Any]) -> Callable[..., Response | Awaitable[Response]]:
+    """The function with its content as bytes, made once for the same values until the source changes.
 
-    One that answers for itself (of the workbench, which remembers) is taken as it is. Those that do not
-    ask the source, as the catalog, never change while the server runs, whatever becomes of it.
+    One that returns a Response (from the workbench, which remembers) is taken as it is. Pages without
+    the source, such as the catalog, are made once.
     """
     signature = inspect.signature(function, eval_str=True)
     if signature.return_annotation is Response:
         return function
     follows = "opening" in signature.parameters
+    values = queries_of(function)
     asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 
     @wraps(function)
-    def answer(asked: Request, **parameters: Any) -> Response:
+    async def answer(asked: Request, **parameters: Any) -> Response:
         opening: Opening = asked.app.state.opening
-        made: Remembered = asked.app.state.made
-        key = (asked.url.path, asked.url.query)
-        revision = opening.revision() if follows else None
-        body = made.get(key, revision, lambda: _encoded(function(**parameters)))
-        tag = {"etag": f'"{tag_of(body)}"'}
-        return Response(body, media_type="application/json", headers=tag)
+        bodies: PageBodies = asked.app.state.bodies
+        key = (function, *(parameters[name] for name in values))
+        revision = await run_in_threadpool(opening.revision) if follows else None
+        making = bodies.ask(key, revision, lambda: _encoded(function(**parameters)))
+        return await _made(making, _wait_seconds(asked), f"reading the {opening.kind}")
 
     answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), asked], return_annotation=Response
@@ -180,16 +194,59 @@ def _as_json(function: Callable[..., Any]) -> Callable[..., Response]:
     return answer
 
 
+def _apart(function: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
+    """The function in a thread of pages, for what takes as long as they do."""
+    signature = inspect.signature(function, eval_str=True)
+    asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+
+    @wraps(function)
+    async def answer(asked: Request, **parameters: Any) -> Response:
+        bodies: PageBodies = asked.app.state.bodies
+        made: Response = await asyncio.wrap_future(bodies.run(lambda: function(**parameters)))
+        return made
+
+    answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), asked]
+    )
+    return answer
+
+
+async def _made(making: Making, wait_seconds: float | None, progress: str) -> Response:
+    """The body; after so long, status 202 and how long it takes by now."""
+    if not making.body.done():
+        body = asyncio.wrap_future(making.body)
+        body.add_done_callback(_take_fault)
+        await asyncio.wait([body], timeout=wait_seconds)
+    if not making.body.done():
+        return working_response(progress, making.seconds)
+    if making.body.cancelled():
+        raise RefusedError(503, "the server is stopping")
+    found = making.body.result()
+    return Response(found, media_type="application/json", headers={"etag": f'"{tag_of(found)}"'})
+
+
+def _take_fault(body: asyncio.Future[bytes]) -> None:
+    """Who asks again is told of it: asyncio must not say that nobody was."""
+    if not body.cancelled():
+        body.exception()
+
+
+def _wait_seconds(request: Request) -> float | None:
+    """How long a client would wait (`Prefer: wait=1`, RFC 7240); None for as long as it takes."""
+    said = _PREFER_WAIT.search(request.headers.get("prefer", ""))
+    return float(said[1]) if said else None
+
+
 def _encoded(content: dict[str, Any]) -> bytes:
     """Encoded here: FastAPI's own encoder would walk through it again."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _start() -> Response:
+async def _start() -> Response:
     return RedirectResponse("/flow", status_code=303)
 
 
-def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any]:
+async def _session(opening: OpeningDep, viewer: ViewerDep, request: Request) -> dict[str, Any]:
     """Who asks, what is open, and the pages there are."""
     keeper: Doorkeeper = request.app.state.doorkeeper
     return {
@@ -216,17 +273,19 @@ def _session(opening: Opened, viewer: Asking, request: Request) -> dict[str, Any
 
 async def _events(
     request: Request,
-    viewer: Asking,
+    viewer: ViewerDep,
     of: Annotated[list[str], Query(min_length=1, max_length=MAX_ADDRESSES)],
     known: Annotated[list[str], Query(max_length=MAX_ADDRESSES)] = [],  # noqa: B006
 ) -> Response:
     """Server-sent events: the content of each address whenever it changes."""
     events: Broadcaster = request.app.state.events
     keeper: Doorkeeper = request.app.state.doorkeeper
+    address = request.client.host if request.client else ""
     parts = events.stream(
         [*map(live_address, of)],
         known,
-        viewer.session,
+        viewer.session or address,
+        MAX_SESSION_STREAMS if viewer.session else MAX_VIEWERS,
         lambda: keeper.knows(viewer, time.monotonic()),
     )
     return StreamingResponse(parts, media_type="text/event-stream")

@@ -13,7 +13,7 @@ from computeflow.errors import InputError
 from computeflow.prediction.step_inputs import PEAKS
 from computeflow.simulation.failures import failure_models
 from computeflow.web.page_answers import SCHEMA, Content
-from computeflow.web.pages.asking import Bench
+from computeflow.web.pages.asking import WorkbenchDep
 from computeflow.web.pages.plan import plan_file, plan_files, plan_front
 from computeflow.web.tasks.packaged_catalog import shared_catalog
 from computeflow.workload.job import PRECISIONS
@@ -33,7 +33,7 @@ def add_computing(application: FastAPI, responses: dict[int | str, dict[str, Any
     add("/plan/file", plan_file, "One file of the best plan.")
 
 
-def choices(bench: Bench) -> Content:
+def choices(bench: WorkbenchDep) -> Content:
     bench.start("quick")
     return _choices()
 

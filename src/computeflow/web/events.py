@@ -25,8 +25,10 @@ MAX_ADDRESSES = 8
 MAX_TOPICS = 256
 """Different addresses that are looked at: each is asked for whenever the source has changed."""
 MAX_SESSION_STREAMS = 32
-MAX_SESSION_ADDRESSES = 64
-"""Streams of one session look at so many together: it must not take all the topics there are."""
+MAX_CLIENT_ADDRESSES = 64
+"""Different addresses of one client, which must not take all the topics there are: of a session, or of
+all programs at one network address.
+"""
 _BEAT_SECONDS = 15.0
 _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first
@@ -48,7 +50,8 @@ class _Viewing:
 
     known: frozenset[str]
     """Tags of contents that it had when it came."""
-    session: str = ""
+    client: str = ""
+    """Streams of one client are counted together."""
     addresses: tuple[str, ...] = ()
     given: set[str] = field(default_factory=set)
     """Addresses of which it has heard since."""
@@ -79,6 +82,8 @@ class _Topic:
     tag: str = ""
     event: bytes = b""
     due: float = 0.0
+    busy: bool = False
+    """Whether it is asked for at this moment."""
     stale: bool = False
     """Whether it could not be read the last time: what its viewers see is from before."""
 
@@ -103,6 +108,7 @@ class Broadcaster:
         self._topics: dict[str, _Topic] = {}
         self._viewings: set[_Viewing] = set()
         self._task: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._faults: dict[str, str] = {}
         """What went wrong last, by address."""
@@ -116,14 +122,16 @@ class Broadcaster:
         self._closed = True
         for viewing in self._viewings:
             viewing.woken.set()
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, *self._looks):
+            if task is not None:
+                task.cancel()
 
     def stream(
         self,
         addresses: Sequence[str],
         known: Sequence[str],
-        session: str = "",
+        client: str = "",
+        max_streams: int = MAX_SESSION_STREAMS,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[bytes]:
         """Events of these addresses while the session goes on; `known` are tags of contents that the
@@ -131,23 +139,23 @@ class Broadcaster:
 
         Refused here, before an answer has begun, where too much is looked at already.
         """
-        viewing = _Viewing(frozenset(known), session, tuple(dict.fromkeys(addresses)))
-        self._check_room(viewing)
+        viewing = _Viewing(frozenset(known), client, tuple(dict.fromkeys(addresses)))
+        self._check_room(viewing, max_streams)
         return self._stream(viewing, goes_on)
 
-    def _check_room(self, viewing: _Viewing) -> None:
+    def _check_room(self, viewing: _Viewing, max_streams: int) -> None:
         viewings = [*self._viewings]
         if len(viewings) >= MAX_VIEWERS:
             raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
         if len({*self._topics, *viewing.addresses}) > MAX_TOPICS:
             raise RefusedError(503, f"more than {MAX_TOPICS} addresses are looked at", 10.0)
-        mine = [each for each in viewings if viewing.session and each.session == viewing.session]
-        held = sum(len(each.addresses) for each in (*mine, viewing))
-        if len(mine) >= MAX_SESSION_STREAMS or held > MAX_SESSION_ADDRESSES:
+        mine = [each for each in viewings if viewing.client and each.client == viewing.client]
+        held = {address for each in (*mine, viewing) for address in each.addresses}
+        if len(mine) >= max_streams or len(held) > MAX_CLIENT_ADDRESSES:
             raise RefusedError(
                 429,
-                f"more than {MAX_SESSION_STREAMS} streams or {MAX_SESSION_ADDRESSES} addresses of one "
-                "session: close a page",
+                f"more than {max_streams:,} streams or {MAX_CLIENT_ADDRESSES} addresses of one client: "
+                "close a page",
                 10.0,
             )
 
@@ -201,20 +209,31 @@ class Broadcaster:
                     _mark(address, topic, stale=True)
             else:
                 self._faults.pop("the source", None)
-                await self._look_at_all(revision)
+                self._look_at_all(revision)
             await asyncio.sleep(self._look_seconds)
 
-    async def _look_at_all(self, revision: Hashable) -> None:
-        """Those first that most look at."""
+    def _look_at_all(self, revision: Hashable) -> None:
+        """Side by side, so that an answer that takes long delays no other; the addresses with the most
+        viewers first.
+        """
         for address, topic in sorted(self._topics.items(), key=lambda each: -len(each[1].viewings)):
-            if topic.revision == revision or time.monotonic() < topic.due:
+            if topic.busy or topic.revision == revision or time.monotonic() < topic.due:
                 continue
-            try:
-                await self._look(address, topic, revision)
-                self._faults.pop(address, None)
-            except Exception as error:  # a fault of one page must not end those of all
+            topic.busy = True
+            look = asyncio.create_task(self._look_once(address, topic, revision))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+
+    async def _look_once(self, address: str, topic: _Topic, revision: Hashable) -> None:
+        try:
+            await self._look(address, topic, revision)
+            self._faults.pop(address, None)
+        except Exception as error:  # a fault of one page must not end those of all
+            if topic.viewings:
                 self._say_fault(address, error)
-                _mark(address, topic, stale=True)
+            _mark(address, topic, stale=True)
+        finally:
+            topic.busy = False
 
     def _say_fault(self, address: str, error: Exception) -> None:
         """Once, until it goes well or wrong in another way; it is tried again at the next look."""

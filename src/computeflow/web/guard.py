@@ -60,15 +60,16 @@ class Guard:
         path, method = scope["path"], scope["method"]
         if path == "/open" and method == "GET":
             token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            await self._open(send, keeper.open_session(token, address, now))
+            await self._open(send, keeper.open_session(token, address, now).session)
             return
         viewer = keeper.viewer(headers, address, now)
         if method == "POST":
             keeper.check_acting(headers)
             receive = _bounded(receive)
-        elif method not in ("GET", "HEAD"):
+        elif method != "GET":
             raise RefusedError(405, "only GET and POST are answered here")
-        if method == "GET" and self._is_page(path) and _wants_page(headers):
+        is_json = path.endswith(".json")
+        if method == "GET" and not is_json and self._is_page(path) and _wants_page(headers):
             await _send(send, 200, self._shell, b"text/html; charset=utf-8")
             return
         if method == "GET" and _wants_page(headers):

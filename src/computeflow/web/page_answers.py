@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_args
 
 from fastapi import Depends, Request
+from fastapi.params import Depends as DependsClass
+from fastapi.responses import Response
 
 from computeflow.answers.answer import Answer
 from computeflow.web.opening import Opening
@@ -19,20 +23,30 @@ SCHEMA = "computeflow.page/1"
 Content = dict[str, Any]
 
 
-def _opening(request: Request) -> Opening:
+async def _opening(request: Request) -> Opening:
     opening: Opening = request.app.state.opening
     return opening
 
 
-def _viewer(request: Request) -> Viewer:
+async def _viewer(request: Request) -> Viewer:
     viewer: Viewer = request.state.viewer
     return viewer
 
 
-Opened = Annotated[Opening, Depends(_opening)]
-"""A parameter of a page: the recordings or the store that it is asked about."""
-Asking = Annotated[Viewer, Depends(_viewer)]
+OpeningDep = Annotated[Opening, Depends(_opening)]
+"""A parameter of a page: the recordings or the store that it is about."""
+ViewerDep = Annotated[Viewer, Depends(_viewer)]
 """A parameter of a page: who asks."""
+
+
+def queries_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Parameters that an address gives a page, without what the server adds itself."""
+    signature = inspect.signature(function, eval_str=True)
+    return tuple(
+        name
+        for name, each in signature.parameters.items()
+        if not any(isinstance(part, DependsClass) for part in get_args(each.annotation))
+    )
 
 
 def page_content(title: str, answer: Answer | None, **more: Any) -> Content:
@@ -46,3 +60,10 @@ def page_content(title: str, answer: Answer | None, **more: Any) -> Content:
 def empty_content(title: str, text: str, commands: Sequence[str], **more: Any) -> Content:
     empty = {"text": text, "commands": [*commands]}
     return {"schema": SCHEMA, "title": title, "empty": empty, **more}
+
+
+def working_response(progress: str, seconds: float) -> Response:
+    """The answer to a question that is still computed: how far it is. Ask again."""
+    working = {"progress": progress, "seconds": round(seconds, 1)}
+    body = json.dumps({"schema": SCHEMA, "working": working})
+    return Response(body, status_code=202, media_type="application/json")

@@ -6,17 +6,15 @@ module in `static/pages/`.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from fastapi.params import Depends
-
 from computeflow.errors import InputError, UnknownNameError
+from computeflow.web.page_answers import queries_of
 from computeflow.web.pages.accuracy import accuracy_page
 from computeflow.web.pages.catalog import catalog_page, kind_page, row_page
 from computeflow.web.pages.decide import decide_page
@@ -55,13 +53,7 @@ class Page:
     def queries(self) -> frozenset[str]:
         """What its addresses can ask for behind the question mark."""
         taken = {match[1] for match in _PART.finditer(self.address)}
-        signature = inspect.signature(self.function, eval_str=True)
-        return frozenset(
-            name
-            for name, each in signature.parameters.items()
-            if name not in taken
-            and not any(isinstance(part, Depends) for part in get_args(each.annotation))
-        )
+        return frozenset(queries_of(self.function)) - taken
 
 
 def _group(match: re.Match[str]) -> str:
@@ -122,7 +114,7 @@ def live_address(address: str) -> str:
     if not address.isprintable():
         raise InputError("an address with characters that cannot be printed")
     path, _, query = address.partition("?")
-    page = next((each for each in PAGES if each.live and re.match(each.pattern, path)), None)
+    page = next((each for each in PAGES if each.live and re.fullmatch(each.pattern, path)), None)
     if page is None:
         raise UnknownNameError("live page", path, [each.address for each in PAGES if each.live])
     asked = {name: value for name, value in parse_qsl(query) if name in page.queries}
@@ -131,4 +123,4 @@ def live_address(address: str) -> str:
 
 
 def is_page(path: str) -> bool:
-    return path == "/" or any(re.match(page.pattern, path) for page in PAGES)
+    return path == "/" or any(re.fullmatch(page.pattern, path) for page in PAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ def serve(
     began = time.monotonic()
     bound = bind(listening)
     try:
-        address, token = address_of(listening, bound), secrets.token_urlsafe(24)
+        address, token = _public_address(listening, bound, host), secrets.token_urlsafe(24)
         doorkeeper = Doorkeeper(
             reader=token.encode(),
             operators=operators,
@@ -152,6 +153,15 @@ def serve(
     finally:
         bound.close()
     return ServeAnswer(address=address, directory=str(place), seconds=time.monotonic() - began)
+
+
+def _public_address(listening: Listening, bound: socket.socket, hosts: Sequence[str]) -> str:
+    """The address that browsers open: a proxy's own, or one of `--host` where TLS is ours."""
+    if listening.behind_proxy:
+        return f"https://{hosts[0]}"
+    if hosts and listening.cert is not None:
+        return f"https://{hosts[0]}:{bound.getsockname()[1]}"
+    return address_of(listening, bound)
 
 
 def _server_class() -> Any:

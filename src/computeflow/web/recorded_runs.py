@@ -34,7 +34,7 @@ from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves, recorded_memory
 from computeflow.web.recording_state import RecordingState, look_at
-from computeflow.web.remembered import Remembered
+from computeflow.web.remembered import Remembered, file_stamp
 from computeflow.web.step_spans import StepSpans, recorded_spans
 from computeflow.web.step_table import AttemptColumns, StepTable
 from computeflow.web.traced_spans import traced_spans
@@ -80,7 +80,7 @@ class RecordingOpening:
         if not folders:
             answer = self._audit(self.path)
             return [] if answer is None else [self._traced_line(answer)]
-        states = [state for path in folders if not (state := look_at(path)).foreign]
+        states = [state for path in folders if not (state := look_at(path)).unread_reason]
         read = [(state.path, self._row(state).row) for state in states]
         found = [(path, row) for path, row in read if row is not None]
         return [self._line(*each) for each in sorted(found, key=lambda each: -each[1].start)]
@@ -91,9 +91,9 @@ class RecordingOpening:
         if not folders:
             return None
         states = [look_at(path) for path in folders]
-        read = [self._row(state) for state in states if not state.foreign]
+        read = [self._row(state) for state in states if not state.unread_reason]
         left_out += (note for each in read for note in each.left_out)
-        left_out += (state.foreign for state in states if state.foreign)
+        left_out += (state.unread_reason for state in states if state.unread_reason)
         left_out += self._traces_beside(folders)
         rows = [each.row for each in read if each.row is not None]
         history = RunHistory(
@@ -166,9 +166,9 @@ class RecordingOpening:
         if not folders or self.path in folders:
             return ()
         places = {self.path, *(folder.parent for folder in folders)}
-        files = [file for place in sorted(places) for file in islice(place.iterdir(), FILES)]
+        files = [file for place in sorted(places) for file in _files_in(place)]
         files = sorted(file for file in files if file.name.endswith(ENDINGS))
-        stamp = tuple((str(file), *_stamp(file)) for file in files)
+        stamp = tuple((str(file), *file_stamp(file)) for file in files)
         if not self._beside.get(self.path, stamp, lambda: any(map(_is_trace, files))):
             return ()
         return (f"{self.path}: traces beside the runs are not shown; serve their folder alone",)
@@ -211,10 +211,13 @@ class RecordingOpening:
         return find_price(self._options.price, self._request.catalog, self._options.device)
 
     def _id(self, folder: Path) -> str:
-        """Its place below the served folder: a link and what it points to are two runs."""
-        if folder == self.path:
-            return shown_whole(folder.resolve().name)
-        return shown_whole(str(folder.relative_to(self.path)))
+        """Its place below the served folder: a link and what it points to are two runs.
+
+        One that ends in `.json`, as addresses of JSON do, gets a slash.
+        """
+        own = folder == self.path
+        place = shown_whole(folder.resolve().name if own else str(folder.relative_to(self.path)))
+        return f"{place}/" if place.endswith(".json") else place
 
     def _line(self, folder: Path, row: RunRow) -> RunLine:
         return RunLine(
@@ -281,16 +284,16 @@ def _read(memory: Remembered, state: RecordingState, key: Hashable, make: Callab
 
     def make_and_look() -> T:
         made = make()
-        _refuse_foreign(look_at(state.path))
+        _refuse_unread(look_at(state.path))
         return made
 
-    _refuse_foreign(state)
+    _refuse_unread(state)
     return memory.get(key, state, make_and_look)
 
 
-def _refuse_foreign(state: RecordingState) -> None:
-    if state.foreign:
-        raise InputError(state.foreign)
+def _refuse_unread(state: RecordingState) -> None:
+    if state.unread_reason:
+        raise InputError(state.unread_reason)
 
 
 def _only_begun(path: Path) -> bool:
@@ -298,19 +301,19 @@ def _only_begun(path: Path) -> bool:
     return has_begun(path) and not holds_recording(path)
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """None where the folder is gone meanwhile."""
+    try:
+        return [*islice(folder.iterdir(), FILES)]
+    except OSError:
+        return []
+
+
 def _is_trace(file: Path) -> bool:
     try:
         return format_of(file, read_head(file)) is not None
     except ComputeFlowError:
         return False
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        stat = file.stat()
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
 
 
 def _attempts(path: Path) -> list[AttemptTime]:

@@ -22,24 +22,24 @@ class RecordingState:
     path: Path
     files: Hashable
     """Names, sizes, times and owners of all files, behind links too: equal while none changed."""
-    foreign: str
+    unread_reason: str
     """Why it is not read: a link in it, or to it, of another user, or more files than are looked at; ""
     where it is."""
 
 
 def look_at(path: Path) -> RecordingState:
     files: list[tuple[str, int, int, int]] = []
-    foreign = ""
+    unread_reason = ""
     for number, (where, owner, found) in enumerate(_entries(path)):
         if number > FILES:
-            foreign = f"{shown(path.name)}: more than {FILES:,} files: not read"
+            unread_reason = f"{shown(path.name)}: more than {FILES:,} files: not read"
             break
-        if owner not in (None, 0, os.geteuid(), found.st_uid) and not foreign:
+        if owner not in (None, 0, os.geteuid(), found.st_uid) and not unread_reason:
             name = shown(path.name if where == str(path) else f"{path.name}: {Path(where).name}")
-            foreign = f"{name}: a link of another user to what is not theirs: not followed"
+            unread_reason = f"{name}: a link of another user to what is not theirs: not followed"
         if not stat.S_ISDIR(found.st_mode):
             files.append((where, found.st_size, found.st_mtime_ns, found.st_uid))
-    return RecordingState(path=path, files=tuple(sorted(files)), foreign=foreign)
+    return RecordingState(path=path, files=tuple(sorted(files)), unread_reason=unread_reason)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, int | None, os.stat_result]]:

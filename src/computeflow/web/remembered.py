@@ -1,4 +1,5 @@
-"""`Remembered`: what was computed last for each key, until what it was computed from has changed.
+"""`Remembered`: what was computed last for each key, until what it was computed from has changed; for
+what is read from files, `file_stamp` tells that.
 
 Many viewers ask for the same at once: the first computes, the others wait for it.
 """
@@ -9,14 +10,25 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 MAX_KEYS = 64
+GONE = 0, 0
+
+
+def file_stamp(path: str | Path) -> tuple[int, int]:
+    """Size and time of change, `GONE` without the file: another one once it has changed."""
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return GONE
+    return stat.st_size, stat.st_mtime_ns
 
 
 @dataclass(slots=True)
-class _Place:
+class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
     revision: object = None
     value: Any = None
@@ -24,25 +36,25 @@ class _Place:
 
 
 class Remembered:
-    """At most so many, those that were asked for last."""
+    """At most so many, the most recently used."""
 
     def __init__(self, most: int = MAX_KEYS) -> None:
         self._most = most
-        self._places: OrderedDict[Hashable, _Place] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, revision: object, make: Callable[[], T]) -> T:
-        place = self._place(key)
-        with place.lock:
-            if not place.filled or place.revision != revision:
-                place.value, place.revision, place.filled = make(), revision, True
-            value: T = place.value
+        entry = self._entry(key)
+        with entry.lock:
+            if not entry.filled or entry.revision != revision:
+                entry.value, entry.revision, entry.filled = make(), revision, True
+            value: T = entry.value
             return value
 
-    def _place(self, key: Hashable) -> _Place:
+    def _entry(self, key: Hashable) -> _Entry:
         with self._lock:
-            place = self._places.setdefault(key, _Place())
-            self._places.move_to_end(key)
-            while len(self._places) > self._most:
-                self._places.popitem(last=False)
-            return place
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+            return entry

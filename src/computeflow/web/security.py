@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ ACTING_HEADER = b"x-computeflow"
 MAX_BODY_BYTES = 64 << 10
 MAX_SESSIONS = 10_000
 SESSION_SECONDS = 7 * DAY_SECONDS
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _UNKNOWN_PER_SECOND = 10.0
 """Requests of one address that carry no token: guessing one of 192 bits is hopeless all the same."""
 POLICY = (
@@ -106,10 +108,10 @@ class Doorkeeper:
                 found = Viewer(role="operator", name=name)
         return found
 
-    def open_session(self, token: str, address: str, now: float) -> str:
-        """The value of a new session's cookie; 403 for a token that is not known.
+    def open_session(self, token: str, address: str, now: float) -> Viewer:
+        """A viewer with a new session; 403 for a token that is not known.
 
-        Wrong tokens are counted apart: who guesses keeps nobody out who has one.
+        Wrong tokens have a limit of their own: guessing locks nobody out who has one.
         """
         viewer = self.look_up(token)
         if viewer is None:
@@ -118,15 +120,20 @@ class Doorkeeper:
         self._opened.admit(-1, address, now)
         session = secrets.token_urlsafe(24)
         while len(self._sessions) >= MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+            del self._sessions[self._oldest_session()]
         known = Viewer(role=viewer.role, name=viewer.name, session=session)
         self._sessions[session] = (known, now + SESSION_SECONDS)
-        return session
+        return known
 
     def knows(self, viewer: Viewer, now: float) -> bool:
         """Whether a session goes on; a program's token does as long as the server."""
         known = self._sessions.get(viewer.session)
         return not viewer.session or (known is not None and now < known[1])
+
+    def _oldest_session(self) -> str:
+        """A reader's before an operator's: who opens many keeps nobody from acting."""
+        readers = (key for key, (viewer, _) in self._sessions.items() if not viewer.may_act)
+        return next(readers, next(iter(self._sessions)))
 
     def close_session(self, viewer: Viewer) -> None:
         self._sessions.pop(viewer.session, None)
@@ -173,10 +180,11 @@ def _equal(given: bytes, known: bytes) -> bool:
 
 
 def host_name(host: str) -> str:
-    """The name or address in a Host header, without its port and in small letters."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The name or address in a Host header, without its port and in small letters; "" of what is no
+    such header: what a URL may have beside them does not belong in one.
+    """
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found["ipv6"] or found["name"]).lower()
 
 
 def _is_address(name: str) -> bool:

@@ -15,10 +15,9 @@ from computeflow.collection.store.segment_tables import SCHEMAS
 from computeflow.errors import InputError
 from computeflow.files.names import shown
 from computeflow.files.parquet import parquet_engine
+from computeflow.web.remembered import GONE, file_stamp
 
 T = TypeVar("T")
-_Stamp = tuple[int, int]
-_GONE: _Stamp = (0, 0)
 _WHY_CHARACTERS = 120
 MAX_NOTES = 20
 
@@ -26,7 +25,7 @@ MAX_NOTES = 20
 class SoundSegments:
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._damaged: dict[str, tuple[_Stamp, str]] = {}
+        self._damaged: dict[str, tuple[tuple[int, int], str]] = {}
         """The stamp of such a file when it was read, and what is wrong with it."""
         self._lock = threading.Lock()
 
@@ -61,19 +60,19 @@ class SoundSegments:
         if path not in self._damaged:
             return ""
         stamp, why = self._damaged[path]
-        return why if stamp == _stamp(path) else ""
+        return why if stamp == file_stamp(path) else ""
 
     def _read_through(self, table: str) -> bool:
         """Read every row of every file; return whether one cannot be read that was asked."""
         found = False
         with parquet_engine("reading a store", threads=2) as (engine, engine_error):
             for path in self.files(table):
-                stamp = _stamp(path)
+                stamp = file_stamp(path)
                 try:
                     why = _check(engine, path, table)
                 except engine_error as error:
                     why = shown(str(error).splitlines()[0], _WHY_CHARACTERS)
-                if why and stamp != _GONE:  # merged meanwhile, it is not damaged
+                if why and stamp != GONE:  # merged meanwhile, it is not damaged
                     self._damaged[path] = stamp, f"{why}, {stamp[0]:,} bytes"
                     found = True
         return found
@@ -87,11 +86,3 @@ def _check(engine: Any, path: str, table: str) -> str:
         return f"without {missing[0]}"
     engine.execute("SELECT max(hash(t)) FROM read_parquet(?) t", [path]).fetchall()
     return ""
-
-
-def _stamp(path: str) -> _Stamp:
-    try:
-        stat = Path(path).stat()
-    except OSError:
-        return _GONE
-    return stat.st_size, stat.st_mtime_ns

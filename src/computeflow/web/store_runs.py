@@ -20,7 +20,7 @@ from computeflow.units import DAY_SECONDS
 from computeflow.web.journal_rows import JournalRows
 from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
 from computeflow.web.reading_curves import ReadingCurves
-from computeflow.web.remembered import Remembered
+from computeflow.web.remembered import Remembered, file_stamp
 from computeflow.web.sound_segments import SoundSegments
 from computeflow.web.step_cells import CellReader, StepCells
 from computeflow.web.step_spans import StepSpans
@@ -74,7 +74,7 @@ class StoreOpening:
         return TopAnswer(snapshot=read_store(self.path))
 
     def _written(self) -> Hashable:
-        return tuple(_stamp(self.path / name) for name in _FILES)
+        return tuple(file_stamp(self.path / name) for name in _FILES)
 
     def actions(self) -> ActionsAnswer:
         return self._remembered.get(
@@ -133,7 +133,7 @@ class StoreOpening:
     def _taken(self) -> Hashable:
         """Sealed files and how long the journal is."""
         journals = sorted((self.path / "journal").glob("*.cfj"))
-        return (*self._sound.files("steps"), *((path.name, *_stamp(path)) for path in journals))
+        return (*self._sound.files("steps"), *((path.name, *file_stamp(path)) for path in journals))
 
     def left_out(self, *tables: Table) -> list[str]:
         return [*self._sound.left_out(*tables), *self._journal.left_out()]
@@ -165,11 +165,3 @@ class StoreOpening:
 def _moment(seconds: float) -> float:
     """A time that has a day: a run may say any."""
     return min(max(seconds, 0.0), _LAST_DAY)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        stat = path.stat()
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns

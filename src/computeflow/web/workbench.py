@@ -106,12 +106,13 @@ class Lane:
 
     def ask(self, task: str, parameters: Mapping[str, Any], wait_seconds: float) -> bytes | Working:
         question = self._find(task, parameters)
-        if not question.answered.wait(wait_seconds):
+        answered = question.answered.wait(wait_seconds)
+        with self._changed:
             question.waiters -= 1
+        if not answered:
             began = question.began
             seconds = 0.0 if began is None else time.monotonic() - began
             return Working(progress=question.progress, seconds=seconds)
-        question.waiters -= 1
         if question.refusal is not None:
             raise question.refusal.error()
         return question.body

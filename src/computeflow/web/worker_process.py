@@ -44,14 +44,16 @@ class WorkerProcess:
     ) -> bytes:
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        answered = threading.Event()
+        answered, killed, ending = threading.Event(), threading.Event(), threading.Lock()
 
         def watch() -> None:
             while wanted():
                 if answered.wait(_LOOK_SECONDS):
                     return
-            if not answered.is_set():
-                process.kill()
+            with ending:
+                if not answered.is_set():
+                    killed.set()
+                    process.kill()
 
         threading.Thread(target=watch, daemon=True).start()
         try:
@@ -69,7 +71,11 @@ class WorkerProcess:
                 raise RefusedError(400, f"no answer within {limit}: ask for less") from None
             raise RefusedError(503, "the computation ended early: try again", 1.0) from None
         finally:
-            answered.set()
+            with ending:
+                answered.set()
+            if killed.is_set():  # perhaps in the moment in which it answered
+                process.wait()
+                self._process = None
 
     def start(self) -> None:
         self._started()
@@ -106,7 +112,7 @@ class RunHere:
         progress: Callable[[str], None],
         wanted: Callable[[], bool],
     ) -> bytes:
-        return _taken(*_answer(task, parameters, progress))
+        return _unwrap(*_answer(task, parameters, progress))
 
     def start(self) -> None:
         pass
@@ -125,10 +131,10 @@ def _read_answer(stream: IO[bytes], progress: Callable[[str], None]) -> bytes:
         if kind == b"p":
             progress(json.loads(rest))
             continue
-        return _taken(kind.decode(), rest)
+        return _unwrap(kind.decode(), rest)
 
 
-def _taken(kind: str, body: bytes) -> bytes:
+def _unwrap(kind: str, body: bytes) -> bytes:
     if kind == "a":
         return body
     status, text, where = json.loads(body)

@@ -6,6 +6,7 @@ A folder is one run: files of its ranks and attempts, `run.json`, and the traces
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -97,7 +98,9 @@ def rank_files_of(folder: Path) -> list[Path]:
 
 
 def _rank_files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob(f"*{ENDING}") if not path.name.startswith("."))
+    """None where the folder is gone meanwhile."""
+    with suppress(FileNotFoundError):
+        yield from (path for path in folder.glob(f"*{ENDING}") if not path.name.startswith("."))
 
 
 def _is_run_folder(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -11,15 +10,17 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
 from computeflow.web.events import tag_of
-from computeflow.web.page_answers import SCHEMA
+from computeflow.web.page_answers import working_response
 from computeflow.web.tasks import MAX_GPUS
 from computeflow.web.workbench import LaneName, Workbench, Working
+from computeflow.web.wrong_fields import WrongFieldError
 
 _WAIT_SECONDS: dict[LaneName, float] = {"quick": 1.0, "long": 0.4}
 """A quick answer takes a tenth of that. While a worker starts, and of a long one, a viewer is told how
 far it is, and asks again: who waits holds one of the server's threads."""
 _NAME = 80
 _LISTED = 12
+"""Names of one list."""
 
 MAX_SEQUENCE = 1 << 20
 MAX_BATCH = 1 << 16
@@ -41,12 +42,12 @@ Price = Annotated[
 Names = Annotated[str, Query(max_length=300, description="Names, separated by commas.")]
 
 
-def _workbench(request: Request) -> Workbench:
+async def _workbench(request: Request) -> Workbench:
     bench: Workbench = request.app.state.workbench
     return bench
 
 
-Bench = Annotated[Workbench, Depends(_workbench)]
+WorkbenchDep = Annotated[Workbench, Depends(_workbench)]
 """A parameter of a page: where it has its answer computed."""
 
 
@@ -54,16 +55,16 @@ def ask(bench: Workbench, lane: LaneName, task: str, parameters: Mapping[str, An
     """The page's content; 202 and how far it is where it takes longer."""
     answer = bench.ask(lane, task, parameters, _WAIT_SECONDS[lane])
     if isinstance(answer, Working):
-        working = {"progress": answer.progress, "seconds": round(answer.seconds, 1)}
-        body = json.dumps({"schema": SCHEMA, "working": working}).encode()
-        return Response(body, status_code=202, media_type="application/json")
+        return working_response(answer.progress, answer.seconds)
     return Response(answer, media_type="application/json", headers={"etag": f'"{tag_of(answer)}"'})
 
 
-def names(text: str) -> list[str]:
+def names(text: str, field: str) -> list[str]:
     """The names of a list, each once."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    return [*dict.fromkeys(found)][:_LISTED]
+    found = [*dict.fromkeys(part.strip() for part in text.split(",") if part.strip())]
+    if len(found) > _LISTED:
+        raise WrongFieldError(400, f"at most {_LISTED} names, not {len(found)}", field)
+    return found
 
 
 def this_date() -> str:

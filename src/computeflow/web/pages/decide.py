@@ -8,12 +8,12 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from computeflow.web.pages.asking import (
-    Bench,
     Days,
     Model,
     Names,
     Precision,
     Tokens,
+    WorkbenchDep,
     ask,
     names,
     this_date,
@@ -21,7 +21,7 @@ from computeflow.web.pages.asking import (
 
 
 def decide_page(
-    bench: Bench,
+    bench: WorkbenchDep,
     model: Model = "llama-3.1-70b",
     tokens: Tokens = "1T",
     deadline: Days = 60.0,
@@ -41,9 +41,9 @@ def decide_page(
         "tokens": tokens,
         "deadline": deadline,
         "budget": budget,
-        "devices": names(devices),
-        "providers": names(providers),
-        "countries": names(countries),
+        "devices": names(devices, "devices"),
+        "providers": names(providers, "providers"),
+        "countries": names(countries, "countries"),
         "precision": precision,
         "unproven": unproven,
         "today": this_date(),

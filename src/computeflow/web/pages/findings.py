@@ -10,7 +10,7 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.errors import ComputeFlowError
 from computeflow.units import format_count
 from computeflow.web.opening import Opening, RunLine, find_run
-from computeflow.web.page_answers import Content, Opened, page_content
+from computeflow.web.page_answers import Content, OpeningDep, page_content
 from computeflow.web.pages.flow import no_runs, unread_notes
 
 _TITLE = "Findings"
@@ -18,7 +18,7 @@ _MAX_RUNS = 50
 """Runs whose recordings are audited for one list, the latest of them."""
 
 
-def findings_page(opening: Opened, run: str | None = None) -> Content:
+def findings_page(opening: OpeningDep, run: str | None = None) -> Content:
     """Findings by dollars an hour, with evidence, remedy, and the actions on them."""
     lines = opening.runs()
     if not lines:

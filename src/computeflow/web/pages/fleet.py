@@ -22,7 +22,7 @@ from computeflow.views.fleet_maps import (
 )
 from computeflow.views.recorded_fleets import RecordedFleet, recorded_map
 from computeflow.web.opening import Opening, RunLine, find_run
-from computeflow.web.page_answers import SCHEMA, Content, Opened, empty_content
+from computeflow.web.page_answers import SCHEMA, Content, OpeningDep, empty_content
 from computeflow.web.pages.flow import collect_command, no_runs, record_command, unread_notes
 
 _TITLE = "Fleet"
@@ -38,7 +38,7 @@ def _topology(request: Request) -> Topology | None:
 Cabling = Annotated[Topology | None, Depends(_topology)]
 
 
-def fleet_page(opening: Opened, topology: Cabling, run: str | None = None) -> Content:
+def fleet_page(opening: OpeningDep, topology: Cabling, run: str | None = None) -> Content:
     """Every GPU by node and switch, with MFU, wait caused, power, temperature, health."""
     top = opening.top()
     if top is None:

@@ -20,7 +20,7 @@ from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
 from computeflow.views.flow_bands import flow_bands, left_out_accounts
 from computeflow.web.opening import Opening, RunLine, find_run
-from computeflow.web.page_answers import Content, Opened, empty_content, page_content
+from computeflow.web.page_answers import Content, OpeningDep, empty_content, page_content
 
 _TITLE = "Flow"
 Part = Literal["whole", "last"]
@@ -36,7 +36,7 @@ _NO_FLOPS = {"compute.model": "the model's FLOPs"}
 _TRAIN = "torchrun --nproc-per-node 8 train.py"
 
 
-def flow_page(opening: Opened, run: str | None = None, window: AskedPart = None) -> Content:
+def flow_page(opening: OpeningDep, run: str | None = None, window: AskedPart = None) -> Content:
     """The ledger of a run as a flow, predicted beside measured."""
     line = find_run(opening, run)
     if line is None:

@@ -11,7 +11,6 @@ from fastapi.responses import Response
 from computeflow.errors import UnknownNameError
 from computeflow.web.pages.asking import (
     Batch,
-    Bench,
     Days,
     Device,
     Gpus,
@@ -20,6 +19,7 @@ from computeflow.web.pages.asking import (
     Precision,
     Price,
     Sequence,
+    WorkbenchDep,
     ask,
 )
 from computeflow.web.workbench import LaneName
@@ -59,23 +59,23 @@ Sliders = Annotated[dict[str, Any], Depends(_positions)]
 """A parameter of a page: the positions of all sliders, as the tasks take them."""
 
 
-def plan_page(bench: Bench, sliders: Sliders, search: Search = "quick") -> Response:
+def plan_page(bench: WorkbenchDep, sliders: Sliders, search: Search = "quick") -> Response:
     """The best layouts of a job on a cluster, with ledger, memory and evidence."""
     return ask(bench, _LANES[search], "plan", {**sliders, "search": search})
 
 
-def plan_front(bench: Bench, sliders: Sliders) -> Response:
+def plan_front(bench: WorkbenchDep, sliders: Sliders) -> Response:
     """Time against cost on an eighth to eight times the GPUs, whatever the deadline."""
     return ask(bench, "quick", "front", sliders)
 
 
-def plan_files(bench: Bench, sliders: Sliders, search: Search = "quick") -> Response:
+def plan_files(bench: WorkbenchDep, sliders: Sliders, search: Search = "quick") -> Response:
     """The best plan as files for every framework and launcher that can take it."""
     return ask(bench, _LANES[search], "files", {**sliders, "search": search})
 
 
 def plan_file(
-    bench: Bench,
+    bench: WorkbenchDep,
     sliders: Sliders,
     framework: Annotated[str, Query(max_length=80)],
     file: Annotated[str, Query(max_length=200)],

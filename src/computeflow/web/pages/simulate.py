@@ -9,7 +9,6 @@ from fastapi.responses import Response
 
 from computeflow.web.pages.asking import (
     Batch,
-    Bench,
     Device,
     Gpus,
     Model,
@@ -17,6 +16,7 @@ from computeflow.web.pages.asking import (
     Price,
     Sequence,
     Tokens,
+    WorkbenchDep,
     ask,
 )
 
@@ -24,7 +24,7 @@ _MAX_SIMULATIONS = 1_000
 
 
 def simulate_page(
-    bench: Bench,
+    bench: WorkbenchDep,
     model: Model = "llama-3.1-70b",
     device: Device = "h100-sxm",
     gpus: Gpus = 512,

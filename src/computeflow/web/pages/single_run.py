@@ -12,7 +12,7 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
 from computeflow.ledger import Ledger
 from computeflow.web.opening import RunLine, find_run
-from computeflow.web.page_answers import Content, Opened, page_content
+from computeflow.web.page_answers import Content, OpeningDep, page_content
 from computeflow.web.page_figures import figures_of
 from computeflow.web.pages.flow import live_headline, no_runs
 
@@ -22,7 +22,7 @@ _NO_READINGS = (
 )
 
 
-def runs_page(opening: Opened) -> Content:
+def runs_page(opening: OpeningDep) -> Content:
     """All runs, the latest first."""
     lines = opening.runs()
     if not lines:
@@ -31,7 +31,7 @@ def runs_page(opening: Opened) -> Content:
 
 
 def run_page(
-    opening: Opened,
+    opening: OpeningDep,
     run: str,
     of: Annotated[
         Literal["seconds", "own"] | None,
@@ -70,7 +70,7 @@ def _headline(answer: Answer | None, line: RunLine) -> str:
     return "" if answer is None else answer.headline
 
 
-def run_readings(opening: Opened, run: str) -> Content:
+def run_readings(opening: OpeningDep, run: str) -> Content:
     """Power, memory, temperature and clocks of a run over time, and its energy.
 
     Apart from the run's page: reading them takes longer than the rest of it.

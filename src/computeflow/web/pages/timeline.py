@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from computeflow import codec
 from computeflow.errors import InputError
 from computeflow.web.opening import Opening, RunLine, Table, find_run
-from computeflow.web.page_answers import Content, Opened, empty_content, page_content
+from computeflow.web.page_answers import Content, OpeningDep, empty_content, page_content
 from computeflow.web.pages.flow import no_runs
 from computeflow.web.step_spans import MAX_RANKS, MAX_TRACED_RANKS, StepSpans, chrome_trace
 
@@ -38,7 +38,9 @@ Attempt = Annotated[
 ]
 
 
-def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt = None) -> Content:
+def timeline_page(
+    opening: OpeningDep, run: str, step: Step = None, attempt: Attempt = None
+) -> Content:
     """One step along time, a line for each rank."""
     line = find_run(opening, run)
     if line is None:
@@ -66,7 +68,9 @@ def timeline_page(opening: Opened, run: str, step: Step = None, attempt: Attempt
     )
 
 
-def trace_file(opening: Opened, run: str, step: Step = None, attempt: Attempt = None) -> Response:
+def trace_file(
+    opening: OpeningDep, run: str, step: Step = None, attempt: Attempt = None
+) -> Response:
     """One step in Chrome's trace format, which ui.perfetto.dev opens."""
     line = find_run(opening, run)
     spans = None if line is None else _spans(opening, line, (step, attempt), MAX_TRACED_RANKS)

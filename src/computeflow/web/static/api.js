@@ -35,10 +35,27 @@ async function answerOf(response) {
 }
 
 /** The content of an address, and its tag. */
-export async function get(address, signal) {
-  const response = await ask(jsonAddress(address), { headers: { accept: "application/json" }, signal });
+export async function get(address, signal, headers = {}) {
+  const response = await ask(jsonAddress(address), { headers: { accept: "application/json", ...headers }, signal });
   const content = await answerOf(response);
   return { content, tag: (response.headers.get("etag") ?? "").replaceAll(/W\/|"/g, "") };
+}
+
+const AGAIN_MS = 500;
+/** The same, however long it takes; `progress(working)` is told how far it is. */
+export async function getWhenMade(address, signal, progress = () => {}) {
+  for (;;) {
+    try {
+      const answer = await get(address, signal, { prefer: "wait=1" });
+      if (!answer.content.working) return answer;
+      progress(answer.content.working);
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== 429) throw error;
+      progress({ progress: error.message, seconds: 0 });
+    }
+    await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
+    if (signal.aborted) throw new DOMException("aborted", "AbortError");
+  }
 }
 
 /** An action; the header is one that no other site can send. */

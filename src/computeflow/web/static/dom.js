@@ -115,6 +115,12 @@ export function empty(state) {
   return el("div", { class: "empty" }, el("p", null, words(state.text)), state.commands.map(command));
 }
 
+/** What an answer waits for that is not there yet. */
+export function workingLine(working) {
+  const seconds = working.seconds ? `, ${Math.round(working.seconds)} s` : "";
+  return el("p", { class: "quiet working", role: "status" }, `${working.progress || "waiting for its turn"}${seconds}`);
+}
+
 export function section(title, ...children) {
   return el("section", null, title ? el("h2", null, title) : null, ...children);
 }

@@ -1,12 +1,11 @@
 // Forms whose values are the address's query: a link restores them; what is wrong is said beside its field.
 
-import { get, Refused } from "./api.js";
+import { getWhenMade } from "./api.js";
 import { command, el } from "./dom.js";
 import { keepAddress } from "./router.js";
 
 export const DAYS = [1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365];
 const DEBOUNCE_MS = 60;
-const AGAIN_MS = 500;
 
 let identity = 0;
 
@@ -136,20 +135,7 @@ export function questions(context) {
 }
 
 /** The content of an address, however long it takes; `progress(working)` is told how far it is. */
-export async function answer(address, signal, progress = () => {}) {
-  for (;;) {
-    try {
-      const { content } = await get(address, signal);
-      if (!content.working) return content;
-      progress(content.working);
-    } catch (error) {
-      if (!(error instanceof Refused) || error.status !== 429) throw error;
-      progress({ progress: error.message, seconds: 0 });
-    }
-    await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
-    if (signal.aborted) throw new DOMException("aborted", "AbortError");
-  }
-}
+export const answer = async (address, signal, progress) => (await getWhenMade(address, signal, progress)).content;
 
 /** The same question on a command line, folded. */
 export function sameCommand(text) {
@@ -166,10 +152,4 @@ export function markStale(place) {
 export function refusal(error, again) {
   return el("div", null, el("p", { class: "error", role: "alert" }, error.message),
     el("button", { class: "button", type: "button", on: { click: again } }, "Ask again"));
-}
-
-/** What a form's answer waits for. */
-export function workingLine(working) {
-  const seconds = working.seconds ? `, ${Math.round(working.seconds)} s` : "";
-  return el("p", { class: "quiet working", role: "status" }, `${working.progress || "waiting for its turn"}${seconds}`);
 }

@@ -6,8 +6,8 @@
 // aborted once the reader leaves the page. `head(content, context)` may give what stands above a page that is
 // empty, and `name(content)` what the browser's tab is named after: by default the run.
 
-import { get, live, post } from "./api.js";
-import { el, empty, heading, say, words } from "./dom.js";
+import { get, getWhenMade, live, post } from "./api.js";
+import { el, empty, heading, say, words, workingLine } from "./dom.js";
 import { drawNow } from "./fitted.js";
 import { isInUse, redraw } from "./redraw.js";
 import { keptScroll, match, navigate, onNavigate } from "./router.js";
@@ -193,6 +193,14 @@ function drawProblem(page, error) {
   document.title = `${page.title} · ComputeFlow`;
 }
 
+/** How far a page is that takes long; a page that is shown with other choices stays below it. */
+function drawWorking(page, working, quietly) {
+  const line = workingLine(working), before = place.querySelector(":scope > .working");
+  if (before) before.replaceWith(line);
+  else if (quietly && place.children.length) place.prepend(line);
+  else place.replaceChildren(el("h1", null, page.title), line);
+}
+
 async function load(script) {
   try {
     return await import(`./pages/${script}.js`);
@@ -216,11 +224,13 @@ async function show({ quietly, scroll = 0 }) {
   place.setAttribute("aria-busy", "true");
   const context = { parts: found.parts, query: new URLSearchParams(location.search), session, state: {}, signal: leaving.signal, navigate, signIn: askToken, refresh: () => show({ quietly: true }) };
   try {
-    const own = path + location.search, early = found.page.live ? get(own) : null;  // beside its module
+    const progress = working => { if (mine === turn) drawWorking(found.page, working, quietly); };
+    const ask = address => getWhenMade(address, context.signal, progress);
+    const own = path + location.search, early = found.page.live ? ask(own) : null;  // beside its module
     early?.catch(() => {});  // said below
     const module = await load(found.page.script);
     const address = module.address?.(context) ?? own;
-    const { content, tag } = await (early ?? get(address));
+    const { content, tag } = await (early ?? ask(address));
     if (mine !== turn) return;
     const drawing = { module, page: found.page, context, mine };
     draw({ ...drawing, content }, quietly);

@@ -96,6 +96,7 @@ def _command(job: SimulatedJob, layout: str) -> str:
         f"--price {price:g}" if price is not None else "",
         f"--interval {interval:g}min" if interval is not None else "",
         f"--spares {spares}" if spares is not None else "",
+        "--sensitivity" if job["sensitivity"] else "",
         f"--failures {job['failures']} --simulations {job['simulations']} --best --timeline",
     ]
     return " ".join(filter(None, words))

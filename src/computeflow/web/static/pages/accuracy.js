@@ -1,7 +1,7 @@
 // Accuracy: how far predictions are from measured runs; the misses are shown like the hits.
 
-import { el, heading, lead, stats } from "../dom.js";
-import { answer, workingLine } from "../forms.js";
+import { el, heading, lead, stats, workingLine } from "../dom.js";
+import { answer } from "../forms.js";
 import { share, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 

@@ -1,7 +1,7 @@
 // Decide: rent or build, where, for how much; or every offer compared.
 
-import { el, heading, lead, stats } from "../dom.js";
-import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
+import { el, heading, lead, stats, workingLine } from "../dom.js";
+import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand } from "../forms.js";
 import { number, palmNote, plural, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 

@@ -1,7 +1,7 @@
 // Plan: sliders for the job and the cluster; the best layout, its ledger and the front follow at once.
 
-import { el, heading, lead, section, stats, table, words } from "../dom.js";
-import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
+import { el, heading, lead, section, stats, table, words, workingLine } from "../dom.js";
+import { answer, DAYS, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand } from "../forms.js";
 import { number, palmNote, seconds, secondsCell, share, si, usd, whole } from "../format.js";
 import { partFigure, partNodes } from "../parts.js";
 import { redraw } from "../redraw.js";

@@ -1,7 +1,7 @@
 // Simulate: a whole run with failures: when it ends, how often to save, how many spares.
 
-import { el, heading, lead, stats } from "../dom.js";
-import { answer, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand, workingLine } from "../forms.js";
+import { el, heading, lead, stats, workingLine } from "../dom.js";
+import { answer, form, keepQuery, markStale, queryOf, questions, refusal, sameCommand } from "../forms.js";
 import { number, seconds, share, usd, whole } from "../format.js";
 import { partNodes } from "../parts.js";
 import { fieldsOf as jobFields } from "./plan.js";
