@@ -167,6 +167,27 @@ def test_a_page_that_takes_long_is_made_once_and_delays_no_other(
     assert client.get("/runs").status_code == 200
 
 
+def test_a_server_that_is_told_to_stop_waits_for_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, end = threading.Event(), threading.Event()
+
+    def slow_runs(self: RecordingOpening) -> list[RunLine]:
+        began.set()
+        end.wait(300)
+        return []
+
+    monkeypatch.setattr(RecordingOpening, "runs", slow_runs)
+    client, answers = page_client(RUNS), []
+    asking = threading.Thread(target=lambda: answers.append(client.get("/runs")))
+    asking.start()
+    assert began.wait(300)
+    client.app._application.state.bodies.close()  # type: ignore[attr-defined]
+    asking.join(300)
+    assert answers[0].status_code == client.get("/fleet").status_code == 503
+    makers = [thread for thread in threading.enumerate() if thread.name.startswith("page-")]
+    assert makers and all(thread.daemon for thread in makers)  # Python's exit waits for others
+    end.set()
+
+
 def test_a_query_that_no_page_has_makes_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(RecordingOpening.runs)
     monkeypatch.setattr(RecordingOpening, "runs", lambda self: counted(self))

@@ -219,16 +219,13 @@ async def _made(making: Making, wait_seconds: float | None, progress: str) -> Re
         await asyncio.wait([body], timeout=wait_seconds)
     if not making.body.done():
         return working_response(progress, making.seconds)
-    if making.body.cancelled():
-        raise RefusedError(503, "the server is stopping")
     found = making.body.result()
     return Response(found, media_type="application/json", headers={"etag": f'"{tag_of(found)}"'})
 
 
 def _take_fault(body: asyncio.Future[bytes]) -> None:
     """Who asks again is told of it: asyncio must not say that nobody was."""
-    if not body.cancelled():
-        body.exception()
+    body.exception()
 
 
 def _wait_seconds(request: Request) -> float | None:

@@ -10,9 +10,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
+
+from computeflow.web.page_threads import PageThreads
 
 T = TypeVar("T")
 _THREADS = 8
@@ -35,7 +38,7 @@ class Making:
 
 class PageBodies:
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="page")
+        self._threads = PageThreads(_THREADS)
         self._kept: OrderedDict[Hashable, tuple[Hashable, bytes]] = OrderedDict()
         """The revision that each was made of, and the body; the most recently asked for last."""
         self._making: dict[tuple[Hashable, Hashable], Making] = {}
@@ -52,7 +55,7 @@ class PageBodies:
                 return Making(body=made)
             making = self._making.get((key, revision))
             if making is None:
-                future = self._threads.submit(self._make, key, revision, make)
+                future = self._threads.submit(partial(self._make, key, revision, make))
                 making = self._making[key, revision] = Making(body=future)
             return making
 
@@ -61,8 +64,7 @@ class PageBodies:
         return self._threads.submit(make)
 
     def close(self) -> None:
-        """Nothing more is begun."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def _make(self, key: Hashable, revision: Hashable, make: Callable[[], bytes]) -> bytes:
         try:
