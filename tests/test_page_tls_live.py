@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from benchmarks.live_training import free_port
 
 from page_browser import check_page, opened, operator_file, served, sign_in, visit
 from page_client import OPERATOR, RUNS
@@ -106,10 +107,11 @@ def forwarding(to: str, name: str) -> Iterator[str]:
 
 def test_behind_a_proxy_that_does_tls_it_answers_to_its_name(tmp_path: Path) -> None:
     operators = str(operator_file(tmp_path, "ada", OPERATOR))
-    options = ("--behind-proxy", "--host", "flow.example", "--operator-token-file", operators)
+    to = f"127.0.0.1:{free_port()}"
+    options = ("--listen", to, "--behind-proxy", "--host", "flow.example")
     acting = {"x-computeflow": "1", "content-type": "application/json"}
-    with served(RUNS, *options) as server:
-        to = server.base.removeprefix("http://")
+    with served(RUNS, *options, "--operator-token-file", operators) as server:
+        assert server.base == "https://flow.example"
         with (
             forwarding(to, "flow.example") as proxy,
             httpx.Client(base_url=proxy, headers={"accept": "application/json"}) as client,
