@@ -15,10 +15,10 @@ from computeflow.actions.steps import Drain, Requeue, step_data
 from computeflow.collection.online.live_values import LiveFinding
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
-from computeflow.web.opening import AuditOptions, open_directory
-from computeflow.web.security import Doorkeeper
-from computeflow.web.workbench import Workbench
-from computeflow.web.worker_process import RunHere
+from computeflow.web.access.security import Doorkeeper
+from computeflow.web.sources.opening import AuditOptions, open_directory
+from computeflow.web.workers.workbench import Workbench
+from computeflow.web.workers.worker_process import RunHere
 from live_value_maker import live_finding, live_run
 
 

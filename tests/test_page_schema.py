@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from computeflow.web.opening import AuditOptions, open_directory
-from computeflow.web.workbench import Workbench
+from computeflow.web.sources.opening import AuditOptions, open_directory
+from computeflow.web.workers.workbench import Workbench
 from page_client import ACTING, OPERATOR, RUNS, Unasked, doorkeeper, made_store
 
 EXAMPLES = 8

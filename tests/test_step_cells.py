@@ -14,9 +14,9 @@ from computeflow.collection.store.sealing_journals import seal_journal
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import Batch, pack_batch
-from computeflow.web.journal_rows import JournalRows
-from computeflow.web.opening import AuditOptions, open_directory
-from computeflow.web.step_cells import CellReader, StepCells
+from computeflow.web.sources.opening import AuditOptions, open_directory
+from computeflow.web.sources.store.journal_rows import JournalRows
+from computeflow.web.sources.store.step_cells import CellReader, StepCells
 from run_folder_maker import MS, Training
 
 pytest.importorskip("duckdb")

@@ -27,11 +27,11 @@ from computeflow.telemetry.run_folders.run_facts import PlannedStep
 from computeflow.views.flow_bands import flow_bands
 from computeflow.views.html_report import plotly_script
 from computeflow.web import serve
+from computeflow.web.access.security import MAX_BODY_BYTES
 from computeflow.web.events import Broadcaster
-from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.page_list import PAGES, is_page
 from computeflow.web.pages import flow
-from computeflow.web.security import MAX_BODY_BYTES
+from computeflow.web.sources.opening import AuditOptions, open_directory
 from computeflow.web.start_checks import check_directory
 from live_value_maker import live_run
 from page_client import (

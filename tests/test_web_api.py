@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from computeflow.web.application import PageServer
-from computeflow.web.opening import AuditOptions, open_directory
-from computeflow.web.workbench import Workbench
-from computeflow.web.worker_process import RunHere
+from computeflow.web.sources.opening import AuditOptions, open_directory
+from computeflow.web.workers.workbench import Workbench
+from computeflow.web.workers.worker_process import RunHere
 from page_client import ACTING, READER, RUNS, doorkeeper
 
 schemathesis = pytest.importorskip(

@@ -24,14 +24,15 @@ from computeflow.errors import InputError
 from computeflow.recorder.frames import Record
 from computeflow.telemetry.run_folders import run_folder_source
 from computeflow.web import events as page_events
-from computeflow.web import journal_rows, recorded_runs
 from computeflow.web.application import PageServer
 from computeflow.web.events import Broadcaster, tag_of
-from computeflow.web.journal_rows import JournalRows
-from computeflow.web.opening import AuditOptions, RunLine, open_directory
-from computeflow.web.recorded_runs import RecordingOpening
-from computeflow.web.workbench import Lane, Workbench
-from computeflow.web.worker_process import RunHere
+from computeflow.web.sources.opening import AuditOptions, RunLine, open_directory
+from computeflow.web.sources.recordings import recorded_runs
+from computeflow.web.sources.recordings.recorded_runs import RecordingOpening
+from computeflow.web.sources.store import journal_rows
+from computeflow.web.sources.store.journal_rows import JournalRows
+from computeflow.web.workers.workbench import Lane, Workbench
+from computeflow.web.workers.worker_process import RunHere
 from computeflow.web.wrong_fields import WrongFieldError
 from page_client import RUNS, doorkeeper, page_client
 from run_folder_maker import MS, Training
@@ -83,7 +84,7 @@ def test_what_every_rank_did_is_kept_of_few_runs(
 
 
 def test_a_worker_whose_server_has_ended_says_nothing() -> None:
-    words = [sys.executable, "-m", "computeflow.web.worker_process"]
+    words = [sys.executable, "-m", "computeflow.web.workers.worker_process"]
     worker = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

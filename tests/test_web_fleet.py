@@ -17,7 +17,7 @@ from computeflow.collection.store.state_reading import read_state
 from computeflow.collection.store.store_folder import open_store
 from computeflow.views import recorded_fleets
 from computeflow.views.fleet_maps import HEALTH
-from computeflow.web.recorded_runs import RecordingOpening
+from computeflow.web.sources.recordings.recorded_runs import RecordingOpening
 from live_store_maker import LATE_RANK, RUN, late_rank, young_store
 from live_value_maker import live_finding, live_node, live_run, write_store
 from page_client import RUNS, page_client

@@ -15,9 +15,9 @@ from computeflow.collection.store.store_folder import open_store
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.telemetry.kernel_logs.messages import tells_fault
 from computeflow.views.fleet_maps import HEALTH
-from computeflow.web import store_runs
-from computeflow.web.opening import RunLine
 from computeflow.web.pages.flow import live_headline
+from computeflow.web.sources.opening import RunLine
+from computeflow.web.sources.store import store_runs
 from live_value_maker import NOW, live_finding, live_node, live_run, write_store
 from page_client import page_client
 

@@ -20,7 +20,9 @@ from computeflow.collection.collector.clients import RefusedError
 from computeflow.collection.collector.http_server import bind
 from computeflow.collection.collector.listening import Listening, read_named_tokens
 from computeflow.errors import InputError
-from computeflow.web import recording_state, security, serve
+from computeflow.web import serve
+from computeflow.web.access import security
+from computeflow.web.access.security import Viewer
 from computeflow.web.application import PageServer
 from computeflow.web.events import (
     MAX_CLIENT_ADDRESSES,
@@ -29,11 +31,11 @@ from computeflow.web.events import (
     MAX_VIEWERS,
     Broadcaster,
 )
-from computeflow.web.opening import AuditOptions, open_directory
 from computeflow.web.page_list import live_address
-from computeflow.web.security import Viewer
-from computeflow.web.workbench import Workbench
-from computeflow.web.worker_process import WorkerProcess
+from computeflow.web.sources.opening import AuditOptions, open_directory
+from computeflow.web.sources.recordings import recording_state
+from computeflow.web.workers.workbench import Workbench
+from computeflow.web.workers.worker_process import WorkerProcess
 from page_client import ACTING, OPERATOR, READER, RUNS, Unasked, doorkeeper, page_client
 
 ODD = os.fsdecode(b"bad\xff\xfename")

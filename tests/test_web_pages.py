@@ -24,9 +24,9 @@ from computeflow.collection.outputs.rank_places import read_rank_places
 from computeflow.errors import InputError, UnknownNameError
 from computeflow.views.fleet_maps import HEALTH, fleet_map
 from computeflow.web.application import PageServer
-from computeflow.web.opening import AuditOptions, open_directory
-from computeflow.web.workbench import MAX_WAITING, Lane, Workbench, Working
-from computeflow.web.worker_process import RunHere, WorkerProcess
+from computeflow.web.sources.opening import AuditOptions, open_directory
+from computeflow.web.workers.workbench import MAX_WAITING, Lane, Workbench, Working
+from computeflow.web.workers.worker_process import RunHere, WorkerProcess
 from computeflow.web.wrong_fields import WrongFieldError, field_of, form_text
 from live_value_maker import live_run
 from page_client import READER, RUNS, doorkeeper
@@ -506,7 +506,7 @@ def test_more_questions_than_can_wait_are_refused() -> None:
 def test_a_question_that_nobody_waits_for_is_left_for_one_that_somebody_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("computeflow.web.workbench._ABANDONED_SECONDS", 0.05)
+    monkeypatch.setattr("computeflow.web.workers.workbench._ABANDONED_SECONDS", 0.05)
     runner = Held()
     lane = Lane(runner)
     assert isinstance(lane.ask("x", {"name": "left"}, 0.01), Working)

@@ -17,8 +17,8 @@ from computeflow.collection.store.segments import write_segments
 from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import StoreFolder, open_store
 from computeflow.collection.wire.batches import NodeReading, make_batch, pack_batch
-from computeflow.web.reading_curves import MeterSlots, make_slots
-from computeflow.web.step_table import COLUMNS
+from computeflow.web.sources.reading_curves import MeterSlots, make_slots
+from computeflow.web.sources.step_table import COLUMNS
 from live_value_maker import live_run
 from page_client import RUNS, page_client
 
@@ -132,7 +132,7 @@ def test_a_file_that_is_sealed_twice_counts_once(store: StoreFolder) -> None:
 
 
 def test_a_sealed_file_is_read_once(store: StoreFolder, monkeypatch: Any) -> None:
-    from computeflow.web import stored_readings
+    from computeflow.web.sources.store import stored_readings
 
     seal(store, 1, [batch_of(0, readings(0, range(0, 300, 5)))])
     client = page_client(store.path)

@@ -19,12 +19,12 @@ from computeflow.collection.store.state_database import StateDatabase
 from computeflow.collection.store.store_folder import open_store
 from computeflow.collection.wire.batches import pack_batch
 from computeflow.recorder.frames import Record
-from computeflow.web import stored_steps
-from computeflow.web.journal_rows import JournalRows
-from computeflow.web.opening import AuditOptions, Opening, open_directory
-from computeflow.web.step_cells import CellReader
-from computeflow.web.step_spans import WAIT, StepSpans
-from computeflow.web.step_table import StepTable
+from computeflow.web.sources.opening import AuditOptions, Opening, open_directory
+from computeflow.web.sources.step_spans import WAIT, StepSpans
+from computeflow.web.sources.step_table import StepTable
+from computeflow.web.sources.store import stored_steps
+from computeflow.web.sources.store.journal_rows import JournalRows
+from computeflow.web.sources.store.step_cells import CellReader
 from live_store_maker import LATE, late_rank, node_batches, young_store
 from live_value_maker import live_run
 from page_client import page_client

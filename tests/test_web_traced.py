@@ -13,7 +13,7 @@ from computeflow.errors import InputError
 from computeflow.telemetry.trace_formats import read_rank
 from computeflow.telemetry.traces.rank_measurements import TraceOptions
 from computeflow.telemetry.traces.step_timelines import step_timeline
-from computeflow.web import traced_spans as module
+from computeflow.web.sources.recordings import traced_spans as module
 from page_client import page_client
 
 TRACES = Path(__file__).parent / "data" / "gloo_traces" / "slow-rank-0.3"

@@ -1,6 +1,8 @@
 """The page: the answers of the library over HTTP, as JSON and as one page that shows them.
 
-`serve` is the command's function; `application.make_application` is the ASGI application behind it.
+`serve` is the command's function, `application.PageServer` what it serves. `access` is the door,
+`sources` what pages are about, `workers` what takes long, `pages` what each page answers, `static`
+what the browser runs.
 """
 
 from computeflow._lazy import lazy_exports

@@ -22,8 +22,8 @@ from computeflow.answers.action_lists import (
 )
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import InputError
+from computeflow.web.access.security import Doorkeeper
 from computeflow.web.page_answers import OpeningDep, ViewerDep
-from computeflow.web.security import Doorkeeper
 
 Verb = Literal["approve", "dismiss", "undo"]
 _VERBS: dict[str, Callable[..., ActionAnswer]] = {

@@ -26,6 +26,8 @@ from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import ComputeFlowError
 from computeflow.files.names import shown_whole
 from computeflow.units import DAY_SECONDS
+from computeflow.web.access.guard import Guard, Scope
+from computeflow.web.access.security import Doorkeeper, Viewer
 from computeflow.web.acting import add_acting
 from computeflow.web.computing import add_computing
 from computeflow.web.events import (
@@ -35,17 +37,15 @@ from computeflow.web.events import (
     Broadcaster,
     tag_of,
 )
-from computeflow.web.guard import Guard, Scope
-from computeflow.web.opening import Opening
 from computeflow.web.page_answers import OpeningDep, ViewerDep, queries_of, working_response
 from computeflow.web.page_bodies import Making, PageBodies
 from computeflow.web.page_list import PAGES, Page, is_page, live_address
 from computeflow.web.pages.single_run import run_readings
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
-from computeflow.web.security import Doorkeeper, Viewer
-from computeflow.web.workbench import Workbench
-from computeflow.web.worker_process import status_of
+from computeflow.web.sources.opening import Opening
+from computeflow.web.workers.workbench import Workbench
+from computeflow.web.workers.worker_process import status_of
 from computeflow.web.wrong_fields import WrongFieldError, field_of, limit_words
 
 _STATIC = files("computeflow.web") / "static"

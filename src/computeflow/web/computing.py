@@ -15,7 +15,7 @@ from computeflow.simulation.failures import failure_models
 from computeflow.web.page_answers import SCHEMA, Content
 from computeflow.web.pages.asking import WorkbenchDep
 from computeflow.web.pages.plan import plan_file, plan_files, plan_front
-from computeflow.web.tasks.packaged_catalog import shared_catalog
+from computeflow.web.workers.tasks.packaged_catalog import shared_catalog
 from computeflow.workload.job import PRECISIONS
 
 _A_NODE = 8

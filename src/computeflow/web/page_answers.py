@@ -16,8 +16,8 @@ from fastapi.params import Depends as DependsClass
 from fastapi.responses import Response
 
 from computeflow.answers.answer import Answer
-from computeflow.web.opening import Opening
-from computeflow.web.security import Viewer
+from computeflow.web.access.security import Viewer
+from computeflow.web.sources.opening import Opening
 
 SCHEMA = "computeflow.page/1"
 Content = dict[str, Any]

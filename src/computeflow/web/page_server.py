@@ -15,7 +15,7 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.checking import checked
 from computeflow.answers.inputs import File
 from computeflow.answers.run_histories import own_runs
-from computeflow.cluster.topology import read_topology
+from computeflow.cluster.topology import Topology, read_topology
 from computeflow.collection.collector.http_server import address_of, bind
 from computeflow.collection.collector.http_server import serve as serve_application
 from computeflow.collection.collector.listening import Listening, read_named_tokens
@@ -24,8 +24,8 @@ from computeflow.files.parquet import load_engine_early
 from computeflow.files.reading import read_text
 from computeflow.units import format_seconds
 from computeflow.views.tables import Table, columns
-from computeflow.web.opening import AuditOptions, open_directory
-from computeflow.web.security import Doorkeeper
+from computeflow.web.access.security import Doorkeeper
+from computeflow.web.sources.opening import AuditOptions, open_directory
 from computeflow.web.start_checks import check_directory, check_options
 
 _CONNECTIONS = 4_096
@@ -105,9 +105,7 @@ def serve(
     )
     if behind_proxy and not host:
         raise InputError("--behind-proxy needs --host NAME: the name that browsers ask for")
-    place = own_runs() if directory is None else Path(directory)
-    if directory is None and not place.exists():
-        raise InputError(f"{place}: no run is recorded yet (computeflow record -- COMMAND)")
+    place = _recorded_runs() if directory is None else Path(directory)
     options = AuditOptions(
         price=price,
         on=on,
@@ -119,14 +117,8 @@ def serve(
     opening = open_directory(place, options)
     check_directory(place)
     check_options(options)
-    operators = (
-        {}
-        if operator_token_file is None
-        else read_named_tokens(Path(operator_token_file), "--operator-token-file")
-    )
-    cabling = None
-    if topology is not None:
-        cabling = read_topology(read_text(Path(topology)), str(topology))
+    operators = _read_operators(_path(operator_token_file))
+    cabling = _read_cabling(_path(topology))
     make_server = _server_class()
     began = time.monotonic()
     bound = bind(listening)
@@ -153,6 +145,21 @@ def serve(
     finally:
         bound.close()
     return ServeAnswer(address=address, directory=str(place), seconds=time.monotonic() - began)
+
+
+def _recorded_runs() -> Path:
+    place = own_runs()
+    if not place.exists():
+        raise InputError(f"{place}: no run is recorded yet (computeflow record -- COMMAND)")
+    return place
+
+
+def _read_operators(path: Path | None) -> dict[bytes, str]:
+    return {} if path is None else read_named_tokens(path, "--operator-token-file")
+
+
+def _read_cabling(path: Path | None) -> Topology | None:
+    return None if path is None else read_topology(read_text(path), str(path))
 
 
 def _public_address(listening: Listening, bound: socket.socket, hosts: Sequence[str]) -> str:

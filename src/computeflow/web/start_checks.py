@@ -15,7 +15,7 @@ from computeflow.errors import InputError
 from computeflow.telemetry.recording_files import files_of
 from computeflow.telemetry.run_folders.run_folder_source import has_begun
 from computeflow.telemetry.source_registry import holds_recording, sort_files
-from computeflow.web.opening import AuditOptions
+from computeflow.web.sources.opening import AuditOptions
 
 _SMALL_BYTES = 1 << 20
 """A file whose beginning says nothing is read whole up to this size."""

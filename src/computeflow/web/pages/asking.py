@@ -11,8 +11,8 @@ from fastapi.responses import Response
 
 from computeflow.web.events import tag_of
 from computeflow.web.page_answers import working_response
-from computeflow.web.tasks import MAX_GPUS
-from computeflow.web.workbench import LaneName, Workbench, Working
+from computeflow.web.workers.tasks import MAX_GPUS
+from computeflow.web.workers.workbench import LaneName, Workbench, Working
 from computeflow.web.wrong_fields import WrongFieldError
 
 _WAIT_SECONDS: dict[LaneName, float] = {"quick": 1.0, "long": 0.4}

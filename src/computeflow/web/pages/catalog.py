@@ -16,7 +16,7 @@ from computeflow.views.catalog import rows_table
 from computeflow.views.tables import Table
 from computeflow.web.page_answers import Content, page_content
 from computeflow.web.part_data import parts_data, table_data
-from computeflow.web.tasks.packaged_catalog import shared_catalog
+from computeflow.web.workers.tasks.packaged_catalog import shared_catalog
 
 _TITLE = "Catalog"
 _MAX_FOUND = 100

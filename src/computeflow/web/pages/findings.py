@@ -9,9 +9,9 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.audits import AuditAnswer
 from computeflow.errors import ComputeFlowError
 from computeflow.units import format_count
-from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, OpeningDep, page_content
 from computeflow.web.pages.flow import no_runs, unread_notes
+from computeflow.web.sources.opening import Opening, RunLine, find_run
 
 _TITLE = "Findings"
 _MAX_RUNS = 50

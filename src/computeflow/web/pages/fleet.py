@@ -21,9 +21,9 @@ from computeflow.views.fleet_maps import (
     problems,
 )
 from computeflow.views.recorded_fleets import RecordedFleet, recorded_map
-from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import SCHEMA, Content, OpeningDep, empty_content
 from computeflow.web.pages.flow import collect_command, no_runs, record_command, unread_notes
+from computeflow.web.sources.opening import Opening, RunLine, find_run
 
 _TITLE = "Fleet"
 _MAX_LEFT_OUT = 5

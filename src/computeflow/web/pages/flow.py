@@ -19,8 +19,8 @@ from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps,
 from computeflow.telemetry.run_folders.run_facts import PlannedStep, RecordedRun
 from computeflow.units import format_seconds, format_share
 from computeflow.views.flow_bands import flow_bands, left_out_accounts
-from computeflow.web.opening import Opening, RunLine, find_run
 from computeflow.web.page_answers import Content, OpeningDep, empty_content, page_content
+from computeflow.web.sources.opening import Opening, RunLine, find_run
 
 _TITLE = "Flow"
 Part = Literal["whole", "last"]

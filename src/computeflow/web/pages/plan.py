@@ -22,7 +22,7 @@ from computeflow.web.pages.asking import (
     WorkbenchDep,
     ask,
 )
-from computeflow.web.workbench import LaneName
+from computeflow.web.workers.workbench import LaneName
 
 Search = Annotated[
     Literal["quick", "full"],

@@ -11,10 +11,10 @@ from computeflow.answers.answer import Answer
 from computeflow.answers.audits import AuditAnswer
 from computeflow.answers.live_tops import TopAnswer
 from computeflow.ledger import Ledger
-from computeflow.web.opening import RunLine, find_run
 from computeflow.web.page_answers import Content, OpeningDep, page_content
 from computeflow.web.page_figures import figures_of
 from computeflow.web.pages.flow import live_headline, no_runs
+from computeflow.web.sources.opening import RunLine, find_run
 
 _NO_READINGS = (
     "No readings of memory, power, temperature or clocks in this recording: `computeflow record` "

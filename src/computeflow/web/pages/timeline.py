@@ -12,10 +12,10 @@ from fastapi.responses import Response
 
 from computeflow import codec
 from computeflow.errors import InputError
-from computeflow.web.opening import Opening, RunLine, Table, find_run
 from computeflow.web.page_answers import Content, OpeningDep, empty_content, page_content
 from computeflow.web.pages.flow import no_runs
-from computeflow.web.step_spans import MAX_RANKS, MAX_TRACED_RANKS, StepSpans, chrome_trace
+from computeflow.web.sources.opening import Opening, RunLine, Table, find_run
+from computeflow.web.sources.step_spans import MAX_RANKS, MAX_TRACED_RANKS, StepSpans, chrome_trace
 
 _TITLE = "Timeline"
 _TABLES: tuple[Table, ...] = ("steps", "spans", "leads", "collectives")

@@ -31,8 +31,8 @@ from computeflow.collection.wire.batches import Batch, unpack_known
 from computeflow.errors import InputError
 from computeflow.files.names import shown
 from computeflow.telemetry.run_folders.arrivals import UNKNOWN
-from computeflow.web.reading_curves import OF_READING
-from computeflow.web.row_columns import Columns, join_columns
+from computeflow.web.sources.reading_curves import OF_READING
+from computeflow.web.sources.row_columns import Columns, join_columns
 
 _KINDS = {"rank": np.int32, "attempt": np.int32, "step": np.int64, "seconds": np.float32}
 _READ = {"name": object, "node": object, "moment": float, "mean": np.float32, "largest": np.float32}

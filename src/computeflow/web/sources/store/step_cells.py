@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
-from computeflow.web.row_columns import Columns, join_columns
-from computeflow.web.step_table import COLUMNS, ROWS, AttemptColumns, Matrix, cells
+from computeflow.web.sources.row_columns import Columns, join_columns
+from computeflow.web.sources.step_table import COLUMNS, ROWS, AttemptColumns, Matrix, cells
 
 _BEHIND = 64
 """Steps behind the first from which on a rank has fallen silent: ranks that train come together."""

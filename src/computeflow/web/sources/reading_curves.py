@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from computeflow.collection.online.live_values import POWER_READINGS, TEMPERATURE_READINGS
 from computeflow.telemetry.run_folders.attempt_time import AttemptTime
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS
-from computeflow.web.step_table import COLUMNS
+from computeflow.web.sources.step_table import COLUMNS
 
 _SLOTS_SECONDS = (1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1_200, 1_800)
 _LATE = 1.25

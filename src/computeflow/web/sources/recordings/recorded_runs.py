@@ -31,13 +31,13 @@ from computeflow.telemetry.source_registry import holds_recording
 from computeflow.telemetry.source_reports import SourceRequest
 from computeflow.telemetry.trace_formats import format_of, read_rank
 from computeflow.telemetry.traces.job_ledgers import TracedJob
-from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
-from computeflow.web.reading_curves import ReadingCurves, recorded_memory
-from computeflow.web.recording_state import RecordingState, look_at
-from computeflow.web.remembered import Remembered, file_stamp
-from computeflow.web.step_spans import StepSpans, recorded_spans
-from computeflow.web.step_table import AttemptColumns, StepTable
-from computeflow.web.traced_spans import traced_spans
+from computeflow.web.sources.opening import AuditOptions, Kind, RunLine, Table
+from computeflow.web.sources.reading_curves import ReadingCurves, recorded_memory
+from computeflow.web.sources.recordings.recording_state import RecordingState, look_at
+from computeflow.web.sources.recordings.traced_spans import traced_spans
+from computeflow.web.sources.remembered import Remembered, file_stamp
+from computeflow.web.sources.step_spans import StepSpans, recorded_spans
+from computeflow.web.sources.step_table import AttemptColumns, StepTable
 
 T = TypeVar("T")
 _MAX_READ = 4

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.web.security import MAX_BODY_BYTES, RESPONSE_HEADERS, Doorkeeper, Viewer
+from computeflow.web.access.security import MAX_BODY_BYTES, RESPONSE_HEADERS, Doorkeeper, Viewer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

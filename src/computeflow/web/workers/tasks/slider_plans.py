@@ -16,8 +16,8 @@ from computeflow.views.figures import comparison_figure, ledger_figure, memory_f
 from computeflow.views.plans import layout_text
 from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
-from computeflow.web.tasks import MAX_GPUS
-from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
+from computeflow.web.workers.tasks import MAX_GPUS
+from computeflow.web.workers.tasks.packaged_catalog import model_name, shared_catalog
 from computeflow.web.wrong_fields import form_text
 
 _FRONT = 8

@@ -10,7 +10,7 @@ from computeflow.answers.comparisons import CompareAnswer, compare
 from computeflow.answers.decisions import decide
 from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
-from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
+from computeflow.web.workers.tasks.packaged_catalog import model_name, shared_catalog
 
 
 class Requirements(TypedDict):

@@ -18,7 +18,7 @@ import numpy as np
 from computeflow.collection.online.live_values import LiveNode
 from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
-from computeflow.web.reading_curves import (
+from computeflow.web.sources.reading_curves import (
     METERS,
     OF_READING,
     Meter,
@@ -27,7 +27,7 @@ from computeflow.web.reading_curves import (
     Slots,
     make_slots,
 )
-from computeflow.web.row_columns import Columns, join_columns
+from computeflow.web.sources.row_columns import Columns, join_columns
 
 _MAX_RUNS = 8
 _INTERVAL_SECONDS = 5.0

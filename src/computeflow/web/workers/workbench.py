@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from computeflow.collection.collector.clients import RefusedError
-from computeflow.web.worker_process import WorkerProcess
+from computeflow.web.workers.worker_process import WorkerProcess
 from computeflow.web.wrong_fields import WrongFieldError
 
 LaneName = Literal["quick", "long"]

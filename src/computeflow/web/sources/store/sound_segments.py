@@ -15,7 +15,7 @@ from computeflow.collection.store.segment_tables import SCHEMAS
 from computeflow.errors import InputError
 from computeflow.files.names import shown
 from computeflow.files.parquet import parquet_engine
-from computeflow.web.remembered import GONE, file_stamp
+from computeflow.web.sources.remembered import GONE, file_stamp
 
 T = TypeVar("T")
 _WHY_CHARACTERS = 120

@@ -21,9 +21,9 @@ from computeflow.auditing.run_history import RunRanks
 from computeflow.catalog.lookup import find_typed_model
 from computeflow.collection.outputs.snapshots import STATE_FILE
 from computeflow.errors import InputError, UnknownNameError
-from computeflow.web.reading_curves import ReadingCurves
-from computeflow.web.step_spans import StepSpans
-from computeflow.web.step_table import AttemptColumns
+from computeflow.web.sources.reading_curves import ReadingCurves
+from computeflow.web.sources.step_spans import StepSpans
+from computeflow.web.sources.step_table import AttemptColumns
 
 Kind = Literal["recording", "store"]
 _NAMED = 8
@@ -173,8 +173,8 @@ class Opening(Protocol):
 
 
 def open_directory(path: Path, options: AuditOptions) -> Opening:
-    from computeflow.web.recorded_runs import RecordingOpening
-    from computeflow.web.store_runs import StoreOpening
+    from computeflow.web.sources.recordings.recorded_runs import RecordingOpening
+    from computeflow.web.sources.store.store_runs import StoreOpening
 
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder")

@@ -27,11 +27,13 @@ _TASKS = {
 def answer_task(
     task: str, parameters: Mapping[str, Any], progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    function = getattr(import_module(f"computeflow.web.tasks.{_TASKS[task]}"), f"{task}_content")
+    function = getattr(
+        import_module(f"computeflow.web.workers.tasks.{_TASKS[task]}"), f"{task}_content"
+    )
     content: dict[str, Any] = function(progress=progress, **parameters)
     return content
 
 
 def prepare() -> None:
     """Import what the first question would wait for."""
-    import_module("computeflow.web.tasks.slider_plans").warm_up()
+    import_module("computeflow.web.workers.tasks.slider_plans").warm_up()

@@ -14,7 +14,7 @@ from computeflow.telemetry.traces.job_ledgers import TracedJob
 from computeflow.telemetry.traces.rank_measurements import RankMeasurement, TraceOptions
 from computeflow.telemetry.traces.step_timelines import StepTimeline, step_timeline
 from computeflow.telemetry.traces.trace import Trace
-from computeflow.web.step_spans import RankSpans, StepSpans, make_span
+from computeflow.web.sources.step_spans import RankSpans, StepSpans, make_span
 
 MAX_EVENTS = 1_000_000
 """Events that are read for one drawing: three seconds, at 300,000 events a second."""

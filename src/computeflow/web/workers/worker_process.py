@@ -19,10 +19,10 @@ from typing import IO, Any
 
 from computeflow.collection.collector.clients import RefusedError
 from computeflow.errors import ComputeFlowError, OutputError, UnavailableError, UnknownNameError
-from computeflow.web.tasks import answer_task, prepare
+from computeflow.web.workers.tasks import answer_task, prepare
 from computeflow.web.wrong_fields import WrongFieldError, field_of, form_text
 
-_MODULE = "computeflow.web.worker_process"
+_MODULE = "computeflow.web.workers.worker_process"
 _NICENESS = 5
 """Pages that are open come first."""
 _LOOK_SECONDS = 0.25

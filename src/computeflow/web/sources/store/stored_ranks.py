@@ -19,7 +19,7 @@ from computeflow.telemetry.run_folders.rank_file import (
     StepRows,
     fill_holes,
 )
-from computeflow.web.row_columns import Columns
+from computeflow.web.sources.row_columns import Columns
 
 SPANS = {
     "rank": np.int64,

@@ -12,7 +12,7 @@ from computeflow.views.plans import layout_text
 from computeflow.views.simulations import step_range_seconds, step_range_sentence
 from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
-from computeflow.web.tasks.packaged_catalog import model_name, shared_catalog
+from computeflow.web.workers.tasks.packaged_catalog import model_name, shared_catalog
 
 
 class SimulatedJob(TypedDict):

@@ -21,9 +21,9 @@ from computeflow.files.parquet import parquet_engine
 from computeflow.telemetry.run_folders.arrivals import UNKNOWN
 from computeflow.telemetry.run_folders.attempt_time import measure_attempt
 from computeflow.telemetry.run_folders.rank_file import RankFile
-from computeflow.web.row_columns import Columns, join_columns
-from computeflow.web.step_spans import StepSpans, recorded_spans
-from computeflow.web.stored_ranks import ARRIVALS, LEADS, SPANS, rank_files, rows_of
+from computeflow.web.sources.row_columns import Columns, join_columns
+from computeflow.web.sources.step_spans import StepSpans, recorded_spans
+from computeflow.web.sources.store.stored_ranks import ARRIVALS, LEADS, SPANS, rank_files, rows_of
 
 MAX_SPANS = 200_000
 """Spans that are read for one drawing; of ranks that have more, fewer are drawn."""

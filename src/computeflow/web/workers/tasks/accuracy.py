@@ -10,7 +10,7 @@ from computeflow.views.accuracy_figures import accuracy_figure
 from computeflow.views.html_report import Part
 from computeflow.web.page_answers import page_content
 from computeflow.web.part_data import parts_data
-from computeflow.web.tasks.packaged_catalog import shared_catalog
+from computeflow.web.workers.tasks.packaged_catalog import shared_catalog
 
 
 def accuracy_content(*, progress: Callable[[str], None]) -> dict[str, Any]:

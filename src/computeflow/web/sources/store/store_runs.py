@@ -17,15 +17,15 @@ from computeflow.collection.store.segments import day_of
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.economics import usd_per_hour
 from computeflow.units import DAY_SECONDS
-from computeflow.web.journal_rows import JournalRows
-from computeflow.web.opening import AuditOptions, Kind, RunLine, Table
-from computeflow.web.reading_curves import ReadingCurves
-from computeflow.web.remembered import Remembered, file_stamp
-from computeflow.web.sound_segments import SoundSegments
-from computeflow.web.step_cells import CellReader, StepCells
-from computeflow.web.step_spans import StepSpans
-from computeflow.web.stored_readings import MeteredRun, StoredReadings
-from computeflow.web.stored_steps import AROUND, AskedStep, stored_spans
+from computeflow.web.sources.opening import AuditOptions, Kind, RunLine, Table
+from computeflow.web.sources.reading_curves import ReadingCurves
+from computeflow.web.sources.remembered import Remembered, file_stamp
+from computeflow.web.sources.step_spans import StepSpans
+from computeflow.web.sources.store.journal_rows import JournalRows
+from computeflow.web.sources.store.sound_segments import SoundSegments
+from computeflow.web.sources.store.step_cells import CellReader, StepCells
+from computeflow.web.sources.store.stored_readings import MeteredRun, StoredReadings
+from computeflow.web.sources.store.stored_steps import AROUND, AskedStep, stored_spans
 
 _LAST_DAY = 250_000_000_000.0
 """Unix time at which years end to be written with four digits."""

@@ -1,0 +1,1 @@
+"""Run folders of `computeflow record`, and whatever else `audit` reads: `recorded_runs` first."""
