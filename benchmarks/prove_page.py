@@ -4,7 +4,7 @@
     python -m benchmarks.prove_page --part viewers     one part: first-view, map, viewers, memory
 
 - first-view: a store of 1,024 ranks x 10,000 steps; milliseconds in Chromium from asking for a page to
-  its content on the screen, from a server that has just started, and again.
+  its content on the screen, from a server and a browser that have just started, five times, and again.
 - map: 16,384 GPUs in a store; milliseconds of a frame in which the whole map is drawn again.
 - viewers: 200 viewers for two minutes while a collector on the same machine takes 1,024 ranks with a
   step a second, after 5,000 steps that it has taken before: seconds from the collector's newest news
@@ -48,6 +48,8 @@ _FIRST_VIEW_MS, _FRAME_MS, _P95_SECONDS = 1_000.0, 50.0, 2.0
 _FLAT = 0.02
 """Growth from one period of sealing to the next that still is noise of an allocator."""
 _PERIOD_SECONDS = 300.0
+_STARTS = 5
+"""Of the server and the browser, for each page."""
 _DRAWN = (
     "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
 )
@@ -156,21 +158,26 @@ def wait_until(page: Any, condition: str) -> None:
         time.sleep(0.005)
 
 
+def _views(store: Path, path: str) -> tuple[float, float]:
+    """Milliseconds of the first view after a start of server and browser, and of the next ones."""
+    with PageProcess(store) as server, browser_page() as page:
+        page.request.get(server.opening)  # the session alone
+        first, *again = (milliseconds_to(page, server.address + path) for _ in range(4))
+    return first, statistics.median(again)
+
+
 def first_view(folder: Path) -> PartResult:
     store = folder / "first-view"
     run = fill_store(store, RANKS, STEPS)
-    times: dict[str, list[float]] = {}
-    with browser_page() as page:
-        for path in ("/flow", f"/runs/{run}", "/findings"):
-            with PageProcess(store) as server:
-                page.context.clear_cookies()
-                page.request.get(server.opening)  # the session alone
-                times[path] = [milliseconds_to(page, server.address + path) for _ in range(4)]
-    figures = {
-        f"{path}, first / again, ms": f"{first:,.0f} / {statistics.median(again):,.0f}"
-        for path, (first, *again) in times.items()
-    }
-    slow = [f"{path} {ms[0]:,.0f} ms" for path, ms in times.items() if ms[0] > _FIRST_VIEW_MS]
+    figures, slow = {}, []
+    for path in ("/flow", f"/runs/{run}", "/findings"):
+        firsts, agains = zip(*(_views(store, path) for _ in range(_STARTS)), strict=True)
+        longest = max(firsts)
+        figures[f"{path}, first (median / longest) / again, ms"] = (
+            f"{statistics.median(firsts):,.0f} / {longest:,.0f} / {statistics.median(agains):,.0f}"
+        )
+        if longest > _FIRST_VIEW_MS:
+            slow.append(f"{path} {longest:,.0f} ms")
     problems = (f"first views over a second: {', '.join(slow)}",) if slow else ()
     return PartResult(
         name=f"first view, {RANKS:,} ranks x {STEPS:,} steps", figures=figures, problems=problems
