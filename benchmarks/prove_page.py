@@ -49,7 +49,7 @@ _FLAT = 0.02
 """Growth from one period of sealing to the next that still is noise of an allocator."""
 _PERIOD_SECONDS = 300.0
 _STARTS = 5
-"""Of the server and the browser, for each page."""
+"""How often the server and the browser are started for the first view of each page."""
 _DRAWN = (
     "() => !document.querySelector('[aria-busy]') && Boolean(document.querySelector('main h1'))"
 )
