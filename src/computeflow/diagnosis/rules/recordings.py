@@ -116,6 +116,12 @@ def _over(run: RecordedRun, account: str) -> str:
     return f"account {account}, {format_count(steps, 'step')}{ranks}"
 
 
+def _others_waiting(seconds: float) -> list[Evidence]:
+    """What it cost the other ranks; nothing to say where nobody waited, as in a run of one."""
+    what = "others waiting for them meanwhile"
+    return [seconds_evidence(what, "account straggler", seconds, 0.0)] if seconds else []
+
+
 def input_stall(observed: SourceReport) -> Outcome:
     run, ledger = observed.facts, observed.ledger
     if ledger is None:
@@ -142,7 +148,7 @@ def input_stall(observed: SourceReport) -> Outcome:
         [("input", own), ("straggler", waits)],
         [
             seconds_evidence("ranks waiting for a batch", _over(run, "input"), own, 0.0),
-            seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
+            *_others_waiting(waits),
         ],
         _remedy(change, command("workers", framework_in(run)), own + waits),
         ranks=[rank.rank for rank in ranks],
@@ -186,7 +192,7 @@ def checkpoint_stall(observed: SourceReport) -> Outcome:
         [("checkpoint", own), ("straggler", waits)],
         [
             seconds_evidence("ranks saving", "account checkpoint", own, 0.0),
-            seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
+            *_others_waiting(waits),
         ],
         _remedy(
             f"{change}; {ADVICE['checkpoint']}" if ranks else change,
@@ -241,7 +247,7 @@ def gc_pause(observed: SourceReport) -> Outcome:
         [("host", own), ("straggler", waits)],
         [
             seconds_evidence("garbage collections of 1 ms or more", "account host", own, 0.0),
-            seconds_evidence("others waiting for them meanwhile", "account straggler", waits, 0.0),
+            *_others_waiting(waits),
         ],
         _remedy(
             "collect rarely, at a fixed step on all ranks, and create fewer reference cycles",
@@ -278,7 +284,7 @@ def host_stall(observed: SourceReport) -> Outcome:
                 for name, seconds in sorted(lost.items(), key=lambda item: -item[1])[:_SHOWN]
                 if seconds
             ),
-            seconds_evidence("others waiting for it meanwhile", "account straggler", waits, 0.0),
+            *_others_waiting(waits),
         ],
         _remedy(
             "find out what it is, and move it out of the step or to another thread: name parts of "
