@@ -308,7 +308,7 @@ def test_who_has_a_content_gets_it_again_after_another_one() -> None:
         got = []
         for content in (b'"b"', b'"a"'):
             contents.append(content)
-            got.append((await asyncio.wait_for(anext(stream), 60)).splitlines()[1])
+            got.append((await asyncio.wait_for(anext(stream), 60)).splitlines()[2])
         events.close()
         return got
 

@@ -91,6 +91,16 @@ def _sealed(path: Path, schema: str) -> None:
         engine.execute(f"COPY made TO '{path}' (FORMAT parquet)")
 
 
+def test_a_row_of_the_state_that_cannot_be_read_is_said_on_every_page(store: Path) -> None:
+    with sqlite3.connect(store / STATE_FILE) as database:
+        database.execute("INSERT INTO runs VALUES ('gone', 'not json', 1)")
+    client = page_client(store)
+    pages = ("/runs", "/fleet", "/flow", "/findings", f"/runs/{RUN}", f"/timeline/{RUN}")
+    for page in (*pages, f"/readings/{RUN}"):
+        (said,) = client.get(page).json()["left_out"]
+        assert f"{STATE_FILE}: runs" in said, page
+
+
 # Actions
 
 

@@ -179,7 +179,19 @@ def test_a_first_run_that_is_damaged_is_left_out_and_said(tmp_path: Path) -> Non
     content = client.get("/runs").json()
     assert sorted(_ids(client)) == ["b", "c"] and content["result"]["left_out"]
     assert content["result"]["price"]["usd"] == 2.5
-    assert client.get("/findings").json()["left_out"] == content["result"]["left_out"]
+    for page in ("/findings", "/runs", "/fleet"):
+        assert client.get(page).json()["left_out"] == content["result"]["left_out"], page
+    for page in ("/flow?run=b", "/findings?run=b", "/runs/b", "/timeline/b", "/readings/b"):
+        assert client.get(page).json()["left_out"] == [], page  # the other one is not asked for
+
+
+def test_what_of_a_run_cannot_be_read_is_said_on_each_of_its_pages(tmp_path: Path) -> None:
+    rank = sorted(_runs(tmp_path, "a").glob("a/*.cfr"))[-1]
+    rank.write_bytes(rank.read_bytes()[:-7])
+    client = page_client(tmp_path)
+    for page in ("/flow?run=a", "/findings?run=a", "/runs/a", "/timeline/a", "/readings/a"):
+        (said,) = client.get(page).json()["left_out"]
+        assert rank.name in said, page
 
 
 def test_a_folder_of_which_nothing_can_be_read_says_so(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ def test_every_file_of_a_plan_can_be_downloaded(client: TestClient) -> None:
         ("/catalog/models/config.json", 404, "model"),
         ("/catalog/models/config.toml", 404, ""),
         ("/catalog/accelerators/h900", 404, "device"),
+        ("/catalog/models/%20", 404, ""),
     ],
 )
 def test_a_wrong_value_is_refused_and_its_field_named(

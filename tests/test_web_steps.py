@@ -331,4 +331,4 @@ def test_a_watched_run_without_a_step_says_so(tmp_path: Path) -> None:
     with closing(StateDatabase(store.state)) as state:
         state.save_view([], [live_run(run=RUN)])
     empty = page_client(store.path).get(f"/timeline/{RUN}").json()["empty"]
-    assert (empty["text"], empty["commands"]) == ("llama-7b: no step of it is known yet.", [])
+    assert (empty["text"], empty["commands"]) == ("llama-7b: no step of it is known.", [])

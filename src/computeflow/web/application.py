@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -53,6 +54,8 @@ _GZIP_BYTES = 4_096
 _QUERY = "%!$&'()*+,;=:@/?[]-._~"
 """Characters of a query that stay: it is quoted already, but for what a browser may leave."""
 _PREFER_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
+_LOOK_SECONDS = 1.0
+"""So often it is looked whether a client that waits is still there."""
 _DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
 _PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -186,7 +189,11 @@ def _as_json(function: Callable[..., Any]) -> Callable[..., Response | Awaitable
         key = (function, *(parameters[name] for name in values))
         revision = await run_in_threadpool(opening.revision) if follows else None
         making = bodies.ask(key, revision, lambda: _encoded(function(**parameters)))
-        return await _made(making, _wait_seconds(asked), f"reading the {opening.kind}")
+        if not await _is_made(making, asked, _wait_seconds(asked)):
+            return working_response(f"reading the {opening.kind}", making.seconds)
+        body = making.made.result()
+        headers = {"etag": f'"{tag_of(body)}"'}
+        return Response(body, media_type="application/json", headers=headers)
 
     answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), asked], return_annotation=Response
@@ -202,8 +209,10 @@ def _apart(function: Callable[..., Response]) -> Callable[..., Awaitable[Respons
     @wraps(function)
     async def answer(asked: Request, **parameters: Any) -> Response:
         bodies: PageBodies = asked.app.state.bodies
-        made: Response = await asyncio.wrap_future(bodies.run(lambda: function(**parameters)))
-        return made
+        making = bodies.run(lambda: function(**parameters))
+        if not await _is_made(making, asked, math.inf):
+            return working_response("nobody waits", making.seconds)
+        return making.made.result()
 
     answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), asked]
@@ -211,27 +220,31 @@ def _apart(function: Callable[..., Response]) -> Callable[..., Awaitable[Respons
     return answer
 
 
-async def _made(making: Making, wait_seconds: float | None, progress: str) -> Response:
-    """The body; after so long, status 202 and how long it takes by now."""
-    if not making.body.done():
-        body = asyncio.wrap_future(making.body)
-        body.add_done_callback(_take_fault)
-        await asyncio.wait([body], timeout=wait_seconds)
-    if not making.body.done():
-        return working_response(progress, making.seconds)
-    found = making.body.result()
-    return Response(found, media_type="application/json", headers={"etag": f'"{tag_of(found)}"'})
+async def _is_made(making: Making[Any], asked: Request, wait_seconds: float) -> bool:
+    """Whether it is made after so long at most; no longer waited for once the client has left."""
+    if making.made.done():
+        return True
+    made = asyncio.wrap_future(making.made)
+    made.add_done_callback(_take_fault)
+    until = time.monotonic() + wait_seconds
+    with making.waited():
+        while not making.made.done() and (left := until - time.monotonic()) > 0:
+            await asyncio.wait([made], timeout=min(left, _LOOK_SECONDS))
+            if await asked.is_disconnected():
+                break
+    return making.made.done()
 
 
-def _take_fault(body: asyncio.Future[bytes]) -> None:
+def _take_fault(made: asyncio.Future[Any]) -> None:
     """Who asks again is told of it: asyncio must not say that nobody was."""
-    body.exception()
+    if not made.cancelled():
+        made.exception()
 
 
-def _wait_seconds(request: Request) -> float | None:
-    """How long a client would wait (`Prefer: wait=1`, RFC 7240); None for as long as it takes."""
+def _wait_seconds(request: Request) -> float:
+    """How long a client would wait (`Prefer: wait=1`, RFC 7240); by default for as long as it takes."""
     said = _PREFER_WAIT.search(request.headers.get("prefer", ""))
-    return float(said[1]) if said else None
+    return float(said[1]) if said else math.inf
 
 
 def _encoded(content: dict[str, Any]) -> bytes:
@@ -278,9 +291,10 @@ async def _events(
     events: Broadcaster = request.app.state.events
     keeper: Doorkeeper = request.app.state.doorkeeper
     address = request.client.host if request.client else ""
+    latest = request.headers.get("last-event-id")  # of a browser that lost its connection
     parts = events.stream(
         [*map(live_address, of)],
-        known,
+        known if latest is None else [latest],
         viewer.session or address,
         MAX_SESSION_STREAMS if viewer.session else MAX_VIEWERS,
         lambda: keeper.knows(viewer, time.monotonic()),

@@ -258,6 +258,7 @@ class Broadcaster:
             return
         topic.tag = tag_of(content)
         head = json.dumps({"address": address, "tag": topic.tag}).encode()
-        topic.event = b"event: page\ndata: " + head[:-1] + b', "content": ' + content + b"}\n\n"
+        start = f"event: page\nid: {topic.tag}\ndata: ".encode()
+        topic.event = start + head[:-1] + b', "content": ' + content + b"}\n\n"
         for viewing in topic.viewings:
             viewing.give(address, topic)

@@ -20,6 +20,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+_FAULT = "The server could not answer; where it runs, its log says why."
 _OPENED = b"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>ComputeFlow</title>
 <link rel="icon" href="/static/icon.svg">
@@ -112,18 +113,20 @@ def _readable(send: Send) -> Send:
         else:
             body += message.get("body", b"")
             if not message.get("more_body", False):
-                page = _REFUSED_PAGE.format(status=refused, text=escape(_said(body)), more=_BACK)
+                page = _REFUSED_PAGE.format(
+                    status=refused, text=escape(_said(refused, body)), more=_BACK
+                )
                 await _send(send, refused, page.encode(), b"text/html; charset=utf-8")
 
     return readable
 
 
-def _said(body: bytes) -> str:
+def _said(status: int, body: bytes) -> str:
     """The error in a refusal of our routes, which is JSON; FastAPI's own has a `detail`."""
     try:
         content = json.loads(body)
     except ValueError:
-        return "There is no such page."
+        return _FAULT if status >= 500 else "There is no such page."
     said = content.get("error") or content.get("detail")
     if isinstance(said, list):
         said = "; ".join(str(each.get("msg", "")) for each in said)

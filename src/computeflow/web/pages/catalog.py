@@ -100,7 +100,7 @@ def _rows_table(rows: tuple[CatalogRow, ...]) -> Table:
 
 def row_page(kind: Kind, name: Name) -> Content:
     """One row with all of its fields, its source and its date."""
-    if is_file_name(name):
+    if not name.strip() or is_file_name(name):
         raise UnknownNameError("name", name, ())
     answer = list_rows(_group(kind), name, catalog=shared_catalog())
     assert isinstance(answer, RowAnswer)

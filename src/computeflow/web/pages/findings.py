@@ -10,7 +10,7 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.errors import ComputeFlowError
 from computeflow.units import format_count
 from computeflow.web.page_answers import Content, OpeningDep, page_content
-from computeflow.web.pages.flow import no_runs, unread_notes
+from computeflow.web.pages.flow import no_runs
 from computeflow.web.sources.opening import Opening, RunLine, find_run
 
 _TITLE = "Findings"
@@ -36,18 +36,18 @@ def findings_page(opening: OpeningDep, run: str | None = None) -> Content:
             findings=mine,
             closed=[each for each in data["closed"] if run in (None, each["run"])],
             actions=[] if actions is None else actions.to_dict()["actions"],
-            left_out=[*data["left_out"], *(() if actions is None else actions.left_out)],
+            left_out=[*opening.left_out(run), *(() if actions is None else actions.left_out)],
             skipped=[],
             silent=data["silent"],
             names={line.id: line.name for line in lines},
             last_heard=_last_heard(lines),
         )
-    return _recorded(opening, [line.id for line in lines if run in (None, line.id)])
+    return _recorded(opening, run, [line.id for line in lines if run in (None, line.id)])
 
 
-def _recorded(opening: Opening, ids: list[str]) -> Content:
+def _recorded(opening: Opening, run: str | None, ids: list[str]) -> Content:
     read = ids[:_MAX_RUNS]
-    left_out = list(unread_notes(opening)) if len(ids) > 1 else []
+    left_out = opening.left_out(run)
     answers: dict[str, AuditAnswer] = {}
     for each in read:
         try:

@@ -22,11 +22,10 @@ from computeflow.views.fleet_maps import (
 )
 from computeflow.views.recorded_fleets import RecordedFleet, recorded_map
 from computeflow.web.page_answers import SCHEMA, Content, OpeningDep, empty_content
-from computeflow.web.pages.flow import collect_command, no_runs, record_command, unread_notes
+from computeflow.web.pages.flow import collect_command, no_runs, record_command
 from computeflow.web.sources.opening import Opening, RunLine, find_run
 
 _TITLE = "Fleet"
-_MAX_LEFT_OUT = 5
 _AGENT = "computeflow agent --collector http://127.0.0.1:8471"
 
 
@@ -47,16 +46,16 @@ def fleet_page(opening: OpeningDep, topology: Cabling, run: str | None = None) -
     if not snapshot.nodes and not snapshot.runs:
         commands = [_AGENT, collect_command(opening), record_command(opening)]
         text = f"{opening.path} has no nodes yet. Start an agent on each node, or record a run:"
-        return empty_content(_TITLE, text, commands)
+        return empty_content(_TITLE, text, commands, left_out=opening.left_out(None))
     places = read_rank_places(
         opening.path, [each.run for each in snapshot.runs if each.state != "ended"]
     )
     found = fleet_map(snapshot, places, topology)
     if not found.nodes:
         text = "All runs have ended, and no agent reports its node."
-        return empty_content(_TITLE, text, [_AGENT])
+        return empty_content(_TITLE, text, [_AGENT], left_out=opening.left_out(None))
     heard = max((node.last_seen for node in snapshot.nodes), default=None)
-    return _content(found) | {"last_heard": heard}
+    return _content(found, opening.left_out(None)) | {"last_heard": heard}
 
 
 def _recorded(opening: Opening, run: str | None) -> Content:
@@ -98,11 +97,11 @@ def _left_out(
         texts.append(f"{format_count(without, 'run')}: it is not recorded which ranks they had")
     if off := len(fleets) - len({*found.run_of}):
         texts.append(f"{format_count(off, 'run')}: the map has {MAX_CELLS:,} ranks at most")
-    unread = () if asked else unread_notes(opening)
-    return [*texts, *unread[:_MAX_LEFT_OUT]]
+    of = lines[0].id if asked else None
+    return [*texts, *opening.left_out(of)]
 
 
-def _content(found: FleetMap, left_out: Sequence[str] = ()) -> Content:
+def _content(found: FleetMap, left_out: Sequence[str]) -> Content:
     return {
         "schema": SCHEMA,
         "title": _TITLE,

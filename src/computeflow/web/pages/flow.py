@@ -12,7 +12,6 @@ from fastapi import Query
 
 from computeflow import codec
 from computeflow.answers.audits import AuditAnswer
-from computeflow.answers.run_histories import RunsAnswer
 from computeflow.collection.online.live_values import LiveRun
 from computeflow.errors import UnknownNameError
 from computeflow.ledger import Entry, Gap, Ledger, RanksByAccount, Window, gaps, ranks_with_most
@@ -49,7 +48,13 @@ def flow_page(opening: OpeningDep, run: str | None = None, window: AskedPart = N
     if ledger is None:
         reasons = answer.to_dict()["ledger_reason"]
         text = f"{line.name} has no ledger: {reasons}"
-        return empty_content(_TITLE, text, [record_command(opening)], **_which(opening, line))
+        return empty_content(
+            _TITLE,
+            text,
+            [record_command(opening)],
+            **_which(opening, line),
+            left_out=opening.left_out(line.id),
+        )
     lines, source = _expected(answer, ledger)
     return page_content(
         _TITLE,
@@ -65,6 +70,7 @@ def flow_page(opening: OpeningDep, run: str | None = None, window: AskedPart = N
         expected_from=source,
         unavailable=ledger.unavailable,
         findings=answer.to_dict()["findings"],
+        left_out=opening.left_out(line.id),
     )
 
 
@@ -72,19 +78,14 @@ def no_runs(title: str, opening: Opening) -> Content:
     """The empty state of every page that is about runs."""
     if opening.kind == "store":
         text = f"{opening.path} has no runs yet. Record one in a folder that its collector follows:"
-        return empty_content(title, text, [collect_command(opening), record_command(opening)])
-    unread = unread_notes(opening)
+        commands = [collect_command(opening), record_command(opening)]
+        return empty_content(title, text, commands, left_out=opening.left_out(None))
+    unread = opening.left_out(None)
     text = f"{opening.path} has no recordings. Record a run:"
     if unread:
         reasons = "; ".join(unread[:_MAX_UNREAD])
         text = f"Nothing in {opening.path} can be read: {reasons}. Record a run:"
     return empty_content(title, text, [record_command(opening)])
-
-
-def unread_notes(opening: Opening) -> Sequence[str]:
-    """What of a folder of recordings could not be read, or is not shown."""
-    answer = opening.runs_answer()
-    return answer.history.left_out if isinstance(answer, RunsAnswer) else ()
 
 
 def record_command(opening: Opening) -> str:
@@ -194,6 +195,7 @@ def _live_flow(opening: Opening, line: RunLine, asked: Part | None) -> Content:
         expected_from="" if run.planned is None else run.planned.source,
         unavailable={} if ledger.booked("compute.model") else _NO_FLOPS,
         findings=findings,
+        left_out=opening.left_out(line.id),
     )
 
 

@@ -27,7 +27,9 @@ def runs_page(opening: OpeningDep) -> Content:
     lines = opening.runs()
     if not lines:
         return no_runs("Runs", opening)
-    return page_content("Runs", opening.runs_answer(), runs=codec.encode(lines))
+    return page_content(
+        "Runs", opening.runs_answer(), runs=codec.encode(lines), left_out=opening.left_out(None)
+    )
 
 
 def run_page(
@@ -59,7 +61,7 @@ def run_page(
         figures=[] if answer is None else _figures(answer),
         steps_basis="" if line.step_seconds_recorded is None else "as recorded, with the profiler",
         steps_missing="" if steps is not None else "no steps yet",
-        left_out=opening.left_out("steps"),
+        left_out=opening.left_out(line.id, "steps"),
     )
 
 
@@ -84,7 +86,7 @@ def run_readings(opening: OpeningDep, run: str) -> Content:
         run=line.id,
         readings=None if curves is None else codec.encode(curves),
         readings_missing=_NO_READINGS if curves is None else curves.missing,
-        left_out=opening.left_out("readings"),
+        left_out=opening.left_out(line.id, "readings"),
     )
 
 

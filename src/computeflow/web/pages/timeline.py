@@ -47,7 +47,9 @@ def timeline_page(
         return no_runs(_TITLE, opening)
     spans = _spans(opening, line, (step, attempt), MAX_RANKS)
     if spans is None:
-        return _nothing(opening, line, step, attempt)
+        text, commands = _nothing(opening, line, step, attempt)
+        left_out = opening.left_out(line.id, *_TABLES)
+        return empty_content(_TITLE, text, commands, left_out=left_out)
     steps = opening.steps(line.id)
     attempts = () if steps is None else steps.attempts
     mine = next((each for each in attempts if each.number == spans.attempt), None)
@@ -64,7 +66,7 @@ def timeline_page(
         last_step=spans.step
         if steps is None or mine is None
         else max(steps.last_step(mine), spans.step),
-        left_out=opening.left_out(*_TABLES),
+        left_out=opening.left_out(line.id, *_TABLES),
     )
 
 
@@ -84,20 +86,23 @@ def trace_file(
     )
 
 
-def _nothing(opening: Opening, line: RunLine, step: int | None, attempt: int | None) -> Content:
+def _nothing(
+    opening: Opening, line: RunLine, step: int | None, attempt: int | None
+) -> tuple[str, list[str]]:
+    """Why there is no step to draw, and what to run."""
     steps = opening.steps(line.id)
     if steps is not None:
         which = f"step {step}" if attempt is None else f"step {step} of attempt {attempt}"
         known = [f"{each.first:,} to {steps.last_step(each):,}" for each in steps.attempts]
         several = f" (the last of {len(known)} attempts)" if known[_SHOWN:] else ""
         its = f"Its steps are {'; '.join(known[-_SHOWN:])}{several}."
-        return empty_content(_TITLE, f"{line.name}: no rank has {which}. {its}", [])
+        return f"{line.name}: no rank has {which}. {its}", []
     answer = opening.audit(line.id)
     if answer is None or answer.report.traces is None:
-        return empty_content(_TITLE, f"{line.name}: no step of it is known yet.", [])
+        return f"{line.name}: no step of it is known.", []
     text = f"{line.name}: its traces say of no step. One rank of a trace opens in Perfetto:"
     command = f"computeflow audit {quote(str(opening.path))} --perfetto step.json.gz"
-    return empty_content(_TITLE, text, [command])
+    return text, [command]
 
 
 def _spans(

@@ -168,8 +168,10 @@ class Opening(Protocol):
     def readings(self, run: str) -> ReadingCurves | None:
         """Meters of the run's GPUs or ranks over time; None where such a source has none."""
 
-    def left_out(self, *tables: Table) -> list[str]:
-        """What of these tables could not be read when a picture was made of them last."""
+    def left_out(self, run: str | None, *tables: Table) -> list[str]:
+        """What could not be read or is not shown: of one run, or of all; and of these tables, when a
+        picture was made of them last.
+        """
 
 
 def open_directory(path: Path, options: AuditOptions) -> Opening:

@@ -22,7 +22,7 @@ async function load() {
   return new Promise((resolve, reject) => {
     const script = el("script", { src: "/static/plotly.min.js" });
     script.addEventListener("load", () => resolve(window.Plotly));
-    script.addEventListener("error", () => reject(new Error("Plotly is not installed where serve runs: pip install 'computeflow[serve]'")));
+    script.addEventListener("error", () => reject(new Error("The figure's JavaScript could not be loaded: the server does not answer, or its plotly is missing (pip install 'computeflow[serve]').")));
     document.head.append(script);
   });
 }
@@ -32,7 +32,7 @@ export function plot(figure) {
   const said = figure.summary ? el("p", { class: "quiet small" }, words(figure.summary)) : null;
   const place = fitted(async (target, width) => {
     try {
-      const library = await (loading ??= load());
+      const library = await (loading ??= load().catch(error => { loading = null; throw error; }));
       const { data, layout } = themed({ data: figure.data, layout: figure.layout });
       await library.newPlot(target, data, { ...layout, width }, { displayModeBar: false });
       target.removeAttribute("aria-busy");

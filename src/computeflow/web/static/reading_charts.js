@@ -62,24 +62,26 @@ function energyText({ energy, of, count }, run) {
   return `Energy${run.state === "running" ? " so far" : ""}: ${size}, ${number(watts)} W a GPU on average; power was read in ${share(energy.covered)} of the time.${others}`;
 }
 
-function filled({ readings, readings_missing: missing, left_out: lost }, run, at) {
+function filled({ readings, readings_missing: missing, left_out: lost }, run, at, said) {
   const shown = readings?.meters ?? [], energy = readings ? energyText(readings, run) : null;
+  const unsaid = leftOut(lost?.filter(text => !said.includes(text)));
   const note = missing ? el("p", { class: "quiet small" }, words(missing)) : null;
-  if (!shown.length) return [note, leftOut(lost)].filter(Boolean);
+  if (!shown.length) return [note, unsaid].filter(Boolean);
   const many = readings.count > 1 ? `mean over ${whole(readings.count)} ${readings.of}s` : "mean";
   const [curves, points] = [shown.filter(meter => known(meter.mean).length >= FEW), shown.filter(meter => known(meter.mean).length < FEW)];
   return [energy ? el("p", null, energy) : null, ...points.map(sentence),
     curves.length ? el("div", { class: "multiples" }, curves.map(meter => drawing(readings, meter, at))) : null,
     !curves.length ? null : el("div", { class: "legend" }, el("span", null, el("i"), many), el("span", null, el("i", { class: "second" }), readings.count > 1 ? `largest of one ${readings.of}` : "largest"), el("span", null, `one point every ${readings.slot_seconds === 1 ? "second" : plural(readings.slot_seconds, "second")}`)),
-    note, leftOut(lost)].filter(Boolean);
+    note, unsaid].filter(Boolean);
 }
 
-/** A section that fills itself, and again when the page is drawn anew some seconds later. */
-export function readingCharts(run, title, state) {
+/** A section that fills itself, and again when the page is drawn anew some seconds later; `said` is what the page
+ * says of what could not be read. */
+export function readingCharts(run, title, state, said) {
   const place = el("div", { class: "readings" });
   state.readingsPlace = place;
   state.moment ??= { column: 0 };
-  const show = () => redraw(state.readingsPlace, state.readings ? filled(state.readings, run, state.moment) : [el("p", { class: "quiet", "aria-busy": "true" }, "Reading the meters …")]);
+  const show = () => redraw(state.readingsPlace, state.readings ? filled(state.readings, run, state.moment, said) : [el("p", { class: "quiet", "aria-busy": "true" }, "Reading the meters …")]);
   show();
   if (!state.readingsAt || performance.now() - state.readingsAt > AGAIN_MS) {
     state.readingsAt = performance.now();

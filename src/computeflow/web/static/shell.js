@@ -7,7 +7,7 @@
 // empty, and `name(content)` what the browser's tab is named after: by default the run.
 
 import { get, getWhenMade, live, post } from "./api.js";
-import { el, empty, heading, say, words, workingLine } from "./dom.js";
+import { el, empty, heading, leftOut, say, words, workingLine } from "./dom.js";
 import { drawNow } from "./fitted.js";
 import { isInUse, redraw } from "./redraw.js";
 import { keptScroll, match, navigate, onNavigate } from "./router.js";
@@ -138,6 +138,7 @@ function markMenu(page) {
 /** Draw a page, or draw it again: then what the reader has in hand stays. */
 function draw({ module, page, content, context }, again = true) {
   const nodes = content.empty ? [module.head?.(content, context) ?? heading(content.title), empty(content.empty)] : [module.render(content, context)].flat();
+  nodes.push(...[leftOut(content.left_out)].filter(Boolean));
   if (again) redraw(place, nodes);
   else {
     place.replaceChildren(...nodes);

@@ -141,8 +141,15 @@ class RecordingOpening:
     def readings(self, run: str) -> ReadingCurves | None:
         return recorded_memory(self._attempts(self._find(run)))
 
-    def left_out(self, *_: Table) -> list[str]:
-        return []
+    def left_out(self, run: str | None, *_: Table) -> list[str]:
+        answer = self.runs_answer() if run is None else None
+        if answer is not None:
+            return [*answer.history.left_out]
+        path = self.path if run is None else self._find(run)
+        if rank_files_of(path):
+            return [*self._row(look_at(path)).left_out]
+        audited = self._audit(path)
+        return [] if audited is None else audited.to_dict()["left_out"]
 
     def _attempts(self, path: Path) -> list[AttemptTime]:
         """What every rank did, step by step; nothing where the source is not a run folder."""
@@ -183,7 +190,7 @@ class RecordingOpening:
         return self._places[run]
 
     def _audit(self, path: Path) -> AuditAnswer | None:
-        if path.is_dir() and (not any(path.iterdir()) or _only_begun(path)):
+        if _is_empty(path) or _only_begun(path):
             return None
         words = self._options.audit_words
         return _read(self._audits, look_at(path), path, lambda: audit(path, **words))
@@ -294,6 +301,14 @@ def _read(memory: Remembered, state: RecordingState, key: Hashable, make: Callab
 def _refuse_unread(state: RecordingState) -> None:
     if state.unread_reason:
         raise InputError(state.unread_reason)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether it is a folder with nothing in it; InputError where it cannot be looked into."""
+    try:
+        return path.is_dir() and not any(path.iterdir())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def _only_begun(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """`SoundSegments`: the sealed files of a store's tables, without those that cannot be read.
 
-They are found where a question fails: then every file of its tables is read once, and the question is
-asked again of those that can be.
+They are found where a question fails: it is asked again where files were merged or removed meanwhile;
+else every file of its tables is read once, and it is asked again of those that can be.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from computeflow.web.sources.remembered import GONE, file_stamp
 T = TypeVar("T")
 _WHY_CHARACTERS = 120
 MAX_NOTES = 20
+_TRIES = 3
+"""So often a question is asked anew where files are merged or removed meanwhile."""
 
 
 class SoundSegments:
@@ -42,15 +44,18 @@ class SoundSegments:
         ][:MAX_NOTES]
 
     def ask(self, tables: tuple[str, ...], question: Callable[[], T]) -> T:
-        """The answer; where it fails, that of the files which are not damaged."""
-        try:
-            return question()
-        except InputError:
-            with self._lock:
-                found = [self._read_through(table) for table in tables]
-            if not any(found):
-                raise
-            return question()
+        """The answer; where it fails, that of the files which are there now and not damaged."""
+        for _ in range(_TRIES):
+            asked = self._all_files(tables)
+            try:
+                return question()
+            except InputError:
+                if self._all_files(tables) == asked and not self._find_damaged(tables):
+                    raise
+        return question()
+
+    def _all_files(self, tables: tuple[str, ...]) -> list[str]:
+        return [path for table in tables for path in self.files(table)]
 
     def _paths(self, table: str) -> list[str]:
         return sorted(map(str, self._store.glob(f"parquet/*/{table}/*/segment-*.parquet")))
@@ -61,6 +66,12 @@ class SoundSegments:
             return ""
         stamp, why = self._damaged[path]
         return why if stamp == file_stamp(path) else ""
+
+    def _find_damaged(self, tables: tuple[str, ...]) -> bool:
+        """Whether files were found that cannot be read."""
+        with self._lock:
+            found = [self._read_through(table) for table in tables]
+        return any(found)
 
     def _read_through(self, table: str) -> bool:
         """Read every row of every file; return whether one cannot be read that was asked."""

@@ -135,8 +135,9 @@ class StoreOpening:
         journals = sorted((self.path / "journal").glob("*.cfj"))
         return (*self._sound.files("steps"), *((path.name, *file_stamp(path)) for path in journals))
 
-    def left_out(self, *tables: Table) -> list[str]:
-        return [*self._sound.left_out(*tables), *self._journal.left_out()]
+    def left_out(self, run: str | None, *tables: Table) -> list[str]:
+        drawn = [*self._sound.left_out(*tables), *self._journal.left_out()] if tables else []
+        return [*self.top().snapshot.left_out, *drawn]
 
     def _line(self, run: LiveRun, silent_since: float | None) -> RunLine:
         price = run.usd_per_gpu_hour or self._options.price

@@ -1,7 +1,7 @@
 // Findings, the most expensive first; what can be done, what was decided, and what that gained.
 
 import { post } from "../api.js";
-import { el, heading, lead, leftOut, quoted, say, section, stats, table } from "../dom.js";
+import { el, heading, lead, quoted, say, section, stats, table } from "../dom.js";
 import { findingCard } from "../finding_card.js";
 import { plural, seconds, usd, when } from "../format.js";
 
@@ -107,7 +107,6 @@ export function render(content, context) {
       { title: "why", wide: true, cell: finding => finding.why_closed },
       { title: "cost", number: true, cell: finding => usd(finding.usd) },
     ], closed, { label: "Closed findings" })) : null,
-    leftOut(content.left_out),
     skipped.length ? el("details", null, el("summary", null, `${plural(skipped.length, "rule")} skipped for a missing signal`),
       el("ul", null, skipped.map(rule => el("li", null, `${rule.rule}: needs ${rule.missing}`, several ? el("span", { class: "quiet" }, ` ${names[rule.run] ?? rule.run}`) : null)))) : null,
   ].filter(Boolean);

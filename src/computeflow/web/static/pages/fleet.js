@@ -1,6 +1,6 @@
 // Fleet: every GPU on one canvas, by switch and node; hover or arrow keys tell of one, Enter opens its run.
 
-import { el, heading, lead, leftOut, stats, table } from "../dom.js";
+import { el, heading, lead, stats, table } from "../dom.js";
 import { colour, fitted } from "../fitted.js";
 import { drawCells, drawUnknown, layOut, neighbour } from "../fleet_drawing.js";
 import { plural, seconds, share, when, whole } from "../format.js";
@@ -174,7 +174,6 @@ export function render(content, context) {
     ].filter((each, at) => at < 4 || measure.name !== "health")),
     place, key, facts,
     measure.missing_of ? el("p", { class: "quiet small" }, `${measure.title}: ${measure.missing_of}.`) : null,
-    leftOut(content.left_out),
     measure.missing ? el("p", { class: "quiet" }, `${measure.title} is unknown: ${measure.missing}.`) : measure.name === "mfu" ? runsByMfu(map) : worst(content, cells, measure, values),
   ].filter(Boolean);
 }

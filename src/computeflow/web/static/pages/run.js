@@ -1,7 +1,7 @@
 // One run: its numbers, step times over the run, rank by step as a heat map.
 
 import { heatMap, lineChart } from "../charts.js";
-import { el, heading, lead, leftOut, section, stats } from "../dom.js";
+import { el, heading, lead, section, stats } from "../dom.js";
 import { navigate, withQuery } from "../router.js";
 import { plot } from "../plot.js";
 import { readingCharts } from "../reading_charts.js";
@@ -41,11 +41,10 @@ export function render(content, context) {
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },
     ]),
     curve ? section(`Step time over the run${content.steps_basis ? `, ${content.steps_basis}` : ""}`, lineChart(curve, { ideal: content.ideal_step_seconds, at: context.state.step ??= { column: 0 } })) : el("p", { class: "quiet" }, content.steps_missing),
-    readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state),
+    readingCharts(run, context.session.kind === "store" ? "Power, memory, temperature, clock" : "Memory over the run", context.state, content.left_out),
     heat ? section("Step time by rank", heatChoice(content), heatMap(heat, { at: context.state.heatCell ??= { column: 0, row: 0 }, choose: step => navigate(`/timeline/${encodeURIComponent(run.id)}?${new URLSearchParams(step)}`) }),
       el("p", { class: "quiet small" }, "Click a cell, or press Enter on it, to open the timeline of its longest step.")) : null,
     runDetails(content),
-    leftOut(content.left_out),
     content.figures.map(plot),
   ].flat().filter(Boolean);
 }

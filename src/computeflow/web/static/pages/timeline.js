@@ -1,6 +1,6 @@
 // One step along time, a line for each rank: phases, the gaps between them, and who waited for whom.
 
-import { el, heading, leftOut, section, stats, svg, swatch, table, words } from "../dom.js";
+import { el, heading, section, stats, svg, swatch, table, words } from "../dom.js";
 import { fitted, tip } from "../fitted.js";
 import { number, plural, seconds, secondsCell, share, whole } from "../format.js";
 import { enterable, nearest } from "../keys.js";
@@ -140,6 +140,5 @@ export function render(content, context) {
     ].filter(Boolean), sums, { label: "Phases" }),
       sums.some(sum => sum.name === "wait") ? el("p", { class: "quiet small" }, "Waits for other ranks are inside other phases, so the shares add up to more than 100 %.") : null,
       content.waits_missing ? el("p", { class: "quiet small" }, "Who waited for whom is not known: ", words(content.waits_missing), ".") : null),
-    leftOut(content.left_out),
   ].filter(Boolean);
 }
