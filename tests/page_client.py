@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,6 +56,15 @@ def doorkeeper(**more: Any) -> Doorkeeper:
         cookie="computeflow-1",
         **more,
     )
+
+
+def revision_of(revision: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
+    """The revision of a source as a `Broadcaster` asks for it."""
+
+    async def ask() -> Any:
+        return revision()
+
+    return ask
 
 
 def page_client(path: Path, token: str | None = READER, **options: Any) -> TestClient:

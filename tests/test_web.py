@@ -43,6 +43,7 @@ from page_client import (
     example_address,
     made_store,
     page_client,
+    revision_of,
 )
 
 STATIC = Path(cf.__file__).parent / "web" / "static"
@@ -568,7 +569,7 @@ def test_an_event_comes_once_for_each_change_and_to_all(tmp_path: Path) -> None:
             asked += 1
             return json.dumps({"asked": revision // 2}).encode()
 
-        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(lambda: revision), look_seconds=0.001)
         streams = [events.stream(["/runs"], []) for _ in range(3)]
         got = []
         for stream in streams:
@@ -612,7 +613,7 @@ def test_too_many_viewers_are_told_to_come_again(monkeypatch: Any) -> None:
         async def fetch(_: str) -> bytes:
             return b"{}"
 
-        events = Broadcaster(fetch, lambda: 0)
+        events = Broadcaster(fetch, revision_of(lambda: 0))
         first = events.stream(["/runs"], [])
         await anext(first)
         with pytest.raises(RefusedError):

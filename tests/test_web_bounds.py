@@ -34,7 +34,7 @@ from computeflow.web.sources.store.journal_rows import JournalRows
 from computeflow.web.workers.workbench import Lane, Workbench
 from computeflow.web.workers.worker_process import RunHere
 from computeflow.web.wrong_fields import WrongFieldError
-from page_client import RUNS, doorkeeper, page_client
+from page_client import RUNS, doorkeeper, page_client, revision_of
 from run_folder_maker import MS, Training
 
 
@@ -108,7 +108,7 @@ def test_a_fault_of_one_page_ends_no_other_one(caplog: pytest.LogCaptureFixture)
                 raise OSError(116, "Stale file handle")
             return str(revision).encode()
 
-        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(lambda: revision), look_seconds=0.001)
         stream = events.stream(["/fleet", "/runs"], [])
         got = [await anext(stream)]
         for revision in (1, 2, 3):  # noqa: B007
@@ -131,7 +131,7 @@ def test_an_answer_that_takes_long_delays_no_other_one() -> None:
                 await slow.wait()
             return str(revision).encode()
 
-        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(lambda: revision), look_seconds=0.001)
         stream = events.stream(["/fleet", "/runs"], [])
         got = [await anext(stream)]
         for revision in (1, 2):  # noqa: B007
@@ -228,7 +228,7 @@ def test_a_source_that_cannot_be_read_for_a_moment_ends_no_stream() -> None:
         async def fetch(_: str) -> bytes:
             return b"{}"
 
-        events = Broadcaster(fetch, revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(revision), look_seconds=0.001)
         stream = events.stream(["/runs"], [])
         got = []
         for readable in (True, True, False, True):  # noqa: B007
@@ -253,7 +253,7 @@ def test_who_looks_at_a_page_that_is_refused_meanwhile_is_told() -> None:
         async def fetch(_: str) -> bytes | None:
             return content
 
-        events = Broadcaster(fetch, revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(revision), look_seconds=0.001)
         first = events.stream(["/runs/gone"], [])
         got = [await anext(first), await asyncio.wait_for(anext(first), 60)]
         content = None
@@ -276,7 +276,7 @@ def test_what_comes_back_as_it_was_is_shown_again(monkeypatch: pytest.MonkeyPatc
         async def fetch(_: str) -> bytes | None:
             return b"{}" if there[-1] else None
 
-        events = Broadcaster(fetch, lambda: there[-1], look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(lambda: there[-1]), look_seconds=0.001)
         stream = events.stream(["/runs/gone"], [])
         got = [await anext(stream), await asyncio.wait_for(anext(stream), 60)]
         for now in (False, True):
@@ -302,7 +302,7 @@ def test_who_has_a_content_gets_it_again_after_another_one() -> None:
         async def fetch(_: str) -> bytes:
             return contents[-1]
 
-        events = Broadcaster(fetch, revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(revision), look_seconds=0.001)
         stream = events.stream(["/runs"], [tag_of(b'"a"')])
         await anext(stream)
         got = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,18 @@ import pytest
 
 from computeflow.answers import action_lists
 from computeflow.collection.outputs.snapshots import STATE_FILE
+from computeflow.collection.store import state_reading
 from computeflow.collection.store.segment_tables import SCHEMAS
 from computeflow.collection.store.state_database import StateDatabase
+from computeflow.errors import InputError
 from computeflow.files.parquet import parquet_engine
+from computeflow.web import page_routes
+from computeflow.web.sources.remembered import Remembered
 from page_client import ACTING, OPERATOR, made_store, page_client
 
 STORE = Path(__file__).parent / "data" / "gpu_store"
 RUN = "run-llama-1b-e060531d8c"
+LONGEST = 300
 
 
 @pytest.fixture
@@ -159,3 +166,69 @@ def test_a_run_of_another_age_has_its_readings_page(store: Path, started: float)
     with sqlite3.connect(store / STATE_FILE) as base:
         base.execute("UPDATE runs SET data = json_set(data, '$.started', ?)", (started,))
     assert page_client(store).get(f"/readings/{RUN}").status_code in (200, 400)
+
+
+def test_a_journal_that_is_mended_is_shown_at_once(store: Path) -> None:
+    client = page_client(store)
+    whole = client.get(f"/timeline/{RUN}").json()
+    journal = store / "journal" / "000001.cfj"
+    content = journal.read_bytes()
+    journal.write_bytes(b"\xff" * len(content))
+    for address in (f"/timeline/{RUN}?step=7", f"/timeline/{RUN}?step=8"):
+        damaged = client.get(address).json()
+        assert damaged["empty"] and "000001.cfj" in damaged["left_out"][0]
+    journal.write_bytes(content)
+    for step in (7, 8):
+        mended = client.get(f"/timeline/{RUN}?step={step}").json()
+        assert mended["timeline"]["step"] == step and not mended["left_out"]
+    assert client.get(f"/timeline/{RUN}").json() == whole
+
+
+def test_a_store_that_is_locked_is_said_as_such_and_holds_up_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = made_store(tmp_path)[0]
+    assert state_reading._BUSY_SECONDS <= 5.0
+    monkeypatch.setattr(state_reading, "_BUSY_SECONDS", 0.5)
+    monkeypatch.setattr(page_routes, "_LOOK_SECONDS", 0.01)
+    client = page_client(store, OPERATOR)
+    other = sqlite3.connect(store / STATE_FILE, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("CREATE TABLE more (x)")  # in the log, which readers must not miss
+    soon = client.get("/runs", headers={"prefer": "wait=0"})
+    assert soon.status_code == 202 and soon.json()["working"]["progress"] == "reading the store"
+    assert client.get("/catalog").status_code == client.get("/static/api.js").status_code == 200
+    for given in (client.get("/runs"), client.post("/actions/2/approve", headers=ACTING, json={})):
+        assert given.status_code == 503 and "locked" in given.json()["error"]
+    other.close()
+    assert client.get("/runs").status_code == 200
+
+
+def test_who_waits_for_a_reading_that_fails_does_not_try_it_again() -> None:
+    remembered, began, go = Remembered(), threading.Event(), threading.Event()
+    tries, failures = [], []
+
+    def make() -> None:
+        tries.append(1)
+        began.set()
+        go.wait(LONGEST)
+        raise InputError("locked")
+
+    def ask() -> None:
+        with pytest.raises(InputError):
+            remembered.get("read", 1, make)
+        failures.append(1)
+
+    askers = [threading.Thread(target=ask) for _ in range(5)]
+    askers[0].start()
+    assert began.wait(LONGEST)
+    for each in askers[1:]:
+        each.start()
+    while sum(each.is_alive() for each in askers) < 5:
+        pass
+    time.sleep(0.2)  # until they wait
+    go.set()
+    for each in askers:
+        each.join(LONGEST)
+    assert len(tries) == 1 and len(failures) == 5
+    assert remembered.get("read", 1, lambda: "now") == "now"

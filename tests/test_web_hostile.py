@@ -36,7 +36,16 @@ from computeflow.web.sources.opening import AuditOptions, open_directory
 from computeflow.web.sources.recordings import recording_state
 from computeflow.web.workers.workbench import Workbench
 from computeflow.web.workers.worker_process import WorkerProcess
-from page_client import ACTING, OPERATOR, READER, RUNS, Unasked, doorkeeper, page_client
+from page_client import (
+    ACTING,
+    OPERATOR,
+    READER,
+    RUNS,
+    Unasked,
+    doorkeeper,
+    page_client,
+    revision_of,
+)
 
 ODD = os.fsdecode(b"bad\xff\xfename")
 
@@ -69,7 +78,7 @@ def test_pages_that_ask_nothing_of_the_source_are_there_without_it(tmp_path: Pat
     assert client.get("/catalog").status_code == 200
     assert client.get("/catalog/accelerators").status_code == 200
     gone = client.get("/runs")
-    assert gone.status_code == 400 and gone.json()["error"]
+    assert gone.status_code == 503 and "no such file" in gone.json()["error"]
 
 
 def test_a_name_that_is_no_text_is_shown_and_opens(tmp_path: Path) -> None:
@@ -298,7 +307,7 @@ def test_a_stream_ends_with_its_session() -> None:
         async def fetch(_: str) -> bytes:
             return str(revision).encode()
 
-        events = Broadcaster(fetch, lambda: revision, look_seconds=0.001)
+        events = Broadcaster(fetch, revision_of(lambda: revision), look_seconds=0.001)
         goes_on = partial(keeper.knows, viewer, 1.0)
         stream = events.stream(["/runs"], [], viewer.session, goes_on=goes_on)
         assert (await anext(stream)).startswith(b"retry") and b"/runs" in await anext(stream)
@@ -377,7 +386,7 @@ def test_one_reader_cannot_take_all_streams() -> None:
         return b"{}"
 
     async def story(each: int, most: int, session: str) -> int:
-        events = Broadcaster(fetch, lambda: 0)
+        events = Broadcaster(fetch, revision_of(lambda: 0))
         taken = 0
         with pytest.raises(RefusedError):
             for taken in range(1_000):

@@ -44,6 +44,7 @@ def add_acting(application: FastAPI) -> None:
             (409, "The action is in a state that does not allow it."),
             (411, "A body without its length."),
             (413, "A body that is too large."),
+            (503, "The store cannot be read or written at the moment."),
         )
     }
     for address, function in (
@@ -54,7 +55,7 @@ def add_acting(application: FastAPI) -> None:
         application.add_api_route(address, function, methods=["POST"], responses=refusals)
 
 
-def _sign_in(
+async def _sign_in(
     request: Request, viewer: ViewerDep, token: str = Body(embed=True, max_length=_MAX_TOKEN)
 ) -> Response:
     """Take another role by its token."""
@@ -66,7 +67,7 @@ def _sign_in(
     return JSONResponse(content, headers={"set-cookie": keeper.cookie_line(known.session)})
 
 
-def _sign_out(request: Request, viewer: ViewerDep) -> Response:
+async def _sign_out(request: Request, viewer: ViewerDep) -> Response:
     """Forget this session."""
     keeper: Doorkeeper = request.app.state.doorkeeper
     keeper.close_session(viewer)
@@ -79,7 +80,10 @@ def _act(
     """Approve, dismiss or undo an action, as an operator; who did it is kept."""
     if not viewer.may_act:
         raise RefusedError(403, "readers cannot act: an action needs an operator's token")
-    known = opening.actions()
+    try:
+        known = opening.actions()
+    except InputError as error:
+        raise RefusedError(503, str(error)) from None
     if known is None:
         raise RefusedError(404, "recordings have no actions: open a collector's store")
     if number not in {action.id for action in known.actions}:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import math
-import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from functools import wraps
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from importlib.resources import files
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 from fastapi import FastAPI, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
 from computeflow import __version__
 from computeflow.cluster.topology import Topology
@@ -36,11 +34,12 @@ from computeflow.web.events import (
     MAX_SESSION_STREAMS,
     MAX_VIEWERS,
     Broadcaster,
-    tag_of,
 )
-from computeflow.web.page_answers import OpeningDep, ViewerDep, queries_of, working_response
-from computeflow.web.page_bodies import Making, PageBodies
+from computeflow.web.page_answers import OpeningDep, ViewerDep
+from computeflow.web.page_bodies import PageBodies
 from computeflow.web.page_list import PAGES, Page, is_page, live_address
+from computeflow.web.page_making import Making, SharedCall
+from computeflow.web.page_routes import as_file, as_page, take_fault
 from computeflow.web.pages.single_run import run_readings
 from computeflow.web.pages.timeline import trace_file
 from computeflow.web.plotly_files import marks_module, plotly_bytes, plotly_packed
@@ -53,9 +52,6 @@ _STATIC = files("computeflow.web") / "static"
 _GZIP_BYTES = 4_096
 _QUERY = "%!$&'()*+,;=:@/?[]-._~"
 """Characters of a query that stay: it is quoted already, but for what a browser may leave."""
-_PREFER_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
-_LOOK_SECONDS = 1.0
-"""So often it is looked whether a client that waits is still there."""
 _DAY = {"cache-control": f"private, max-age={DAY_SECONDS:.0f}"}
 _PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -63,8 +59,11 @@ _PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": {"type": "object"}}},
     },
     202: {"description": "Still computing: `working` says how far it is; ask again."},
-    400: {"description": "An invalid value; the text says which."},
+    400: {
+        "description": "An invalid value, or a recording that cannot be read; the text says which."
+    },
     404: {"description": "An unknown name, with the nearest known ones."},
+    503: {"description": "The source cannot be read at the moment; the text says why."},
 }
 
 
@@ -81,7 +80,7 @@ class PageServer:
         self._routes = _make_routes(opening, doorkeeper)
         self._workbench = self._routes.state.workbench = workbench or Workbench()
         self._routes.state.topology = topology
-        self.events = Broadcaster(self._fetch, opening.revision)
+        self.events = Broadcaster(self._fetch, self._revision)
         self._routes.state.events = self.events
         shell = (_STATIC / "index.html").read_bytes()
         self.application = Guard(self._routes, doorkeeper, is_page, shell)
@@ -89,8 +88,19 @@ class PageServer:
     def close(self) -> None:
         """End all streams, and what is being computed."""
         self.events.close()
+        self._routes.state.revisions.close()
         self._routes.state.bodies.close()
         self._workbench.close()
+
+    async def _revision(self) -> Hashable:
+        looking: Making[Hashable] = self._routes.state.revisions.ask()
+        made = asyncio.wrap_future(looking.made)
+        made.add_done_callback(take_fault)
+        try:
+            await asyncio.wait([made])  # a task that ends meanwhile ends nobody else's call
+            return made.result()
+        finally:
+            looking.leave(comes_back=False)
 
     async def _fetch(self, address: str) -> bytes | None:
         """The JSON of an address, as a reader gets it; None where it is refused."""
@@ -131,11 +141,14 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
         redoc_url=None,
     )
     application.state.opening, application.state.doorkeeper = opening, doorkeeper
+    application.state.revisions = SharedCall(opening.revision)
     application.state.bodies = PageBodies()
+    application.state.waits = Counter[str]()
     application.add_middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=5)
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
     application.add_exception_handler(RequestValidationError, _say_wrong_fields)
+    application.add_exception_handler(HTTPException, _say_http_error)
     for page in PAGES:
         _add_page(application, page)
     application.add_api_route("/", _start, include_in_schema=False)
@@ -145,11 +158,11 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
         application.add_api_route(f"/static/{name}", function, include_in_schema=False)
     add_computing(application, _PAGE_RESPONSES)
     application.add_api_route(
-        "/trace/{run:path}", _apart(trace_file), response_model=None, responses=_PAGE_RESPONSES
+        "/trace/{run:path}", as_file(trace_file), response_model=None, responses=_PAGE_RESPONSES
     )
     application.add_api_route(
         "/readings/{run:path}",
-        _as_json(run_readings),
+        as_page(run_readings),
         response_model=None,
         responses=_PAGE_RESPONSES,
     )
@@ -161,95 +174,12 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
 def _add_page(application: FastAPI, page: Page) -> None:
     application.add_api_route(
         page.address,
-        _as_json(page.function),
+        as_page(page.function),
         response_class=JSONResponse,
         response_model=None,
         summary=(inspect.getdoc(page.function) or page.title).splitlines()[0],
         responses=_PAGE_RESPONSES,
     )
-
-
-def _as_json(function: Callable[..., Any]) -> Callable[..., Response | Awaitable[Response]]:
-    """The function with its content as bytes, made once for the same values until the source changes.
-
-    One that returns a Response (from the workbench, which remembers) is taken as it is. Pages without
-    the source, such as the catalog, are made once.
-    """
-    signature = inspect.signature(function, eval_str=True)
-    if signature.return_annotation is Response:
-        return function
-    follows = "opening" in signature.parameters
-    values = queries_of(function)
-    asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
-
-    @wraps(function)
-    async def answer(asked: Request, **parameters: Any) -> Response:
-        opening: Opening = asked.app.state.opening
-        bodies: PageBodies = asked.app.state.bodies
-        key = (function, *(parameters[name] for name in values))
-        revision = await run_in_threadpool(opening.revision) if follows else None
-        making = bodies.ask(key, revision, lambda: _encoded(function(**parameters)))
-        if not await _is_made(making, asked, _wait_seconds(asked)):
-            return working_response(f"reading the {opening.kind}", making.seconds)
-        body = making.made.result()
-        headers = {"etag": f'"{tag_of(body)}"'}
-        return Response(body, media_type="application/json", headers=headers)
-
-    answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), asked], return_annotation=Response
-    )
-    return answer
-
-
-def _apart(function: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
-    """The function in a thread of pages, for what takes as long as they do."""
-    signature = inspect.signature(function, eval_str=True)
-    asked = inspect.Parameter("asked", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
-
-    @wraps(function)
-    async def answer(asked: Request, **parameters: Any) -> Response:
-        bodies: PageBodies = asked.app.state.bodies
-        making = bodies.run(lambda: function(**parameters))
-        if not await _is_made(making, asked, math.inf):
-            return working_response("nobody waits", making.seconds)
-        return making.made.result()
-
-    answer.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), asked]
-    )
-    return answer
-
-
-async def _is_made(making: Making[Any], asked: Request, wait_seconds: float) -> bool:
-    """Whether it is made after so long at most; no longer waited for once the client has left."""
-    if making.made.done():
-        return True
-    made = asyncio.wrap_future(making.made)
-    made.add_done_callback(_take_fault)
-    until = time.monotonic() + wait_seconds
-    with making.waited():
-        while not making.made.done() and (left := until - time.monotonic()) > 0:
-            await asyncio.wait([made], timeout=min(left, _LOOK_SECONDS))
-            if await asked.is_disconnected():
-                break
-    return making.made.done()
-
-
-def _take_fault(made: asyncio.Future[Any]) -> None:
-    """Who asks again is told of it: asyncio must not say that nobody was."""
-    if not made.cancelled():
-        made.exception()
-
-
-def _wait_seconds(request: Request) -> float:
-    """How long a client would wait (`Prefer: wait=1`, RFC 7240); by default for as long as it takes."""
-    said = _PREFER_WAIT.search(request.headers.get("prefer", ""))
-    return float(said[1]) if said else math.inf
-
-
-def _encoded(content: dict[str, Any]) -> bytes:
-    """Encoded here: FastAPI's own encoder would walk through it again."""
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def _start() -> Response:
@@ -344,6 +274,13 @@ def _say_wrong_fields(_: Request, error: Exception) -> Response:
     field = where if isinstance(where, str) else ""
     said = {"error": limit_words(faults[0]), "field": field, "detail": kept}
     return _plain_json(said, 422)
+
+
+def _say_http_error(_: Request, error: Exception) -> Response:
+    """An address that is none, or a body that cannot be parsed, in the words of Starlette."""
+    assert isinstance(error, HTTPException)
+    said = {"error": error.detail, "field": "", "detail": error.detail}
+    return _plain_json(said, error.status_code, headers=error.headers)
 
 
 def _plain_json(content: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -29,6 +29,10 @@ MAX_CLIENT_ADDRESSES = 64
 """Different addresses of one client, which must not take all the topics there are: of a session, or of
 all programs at one network address.
 """
+_MAX_LOOKS = 16
+"""Addresses that are asked for at a time: those of a large change leave room for who opens a page."""
+_COMING_SECONDS = 10.0
+"""A stream that was let in and has not begun after so long never will: its client has left."""
 _BEAT_SECONDS = 15.0
 _PATIENCE = 10
 """An address is asked for again after so many times what its answer takes to compute; after its first
@@ -82,8 +86,8 @@ class _Topic:
     tag: str = ""
     event: bytes = b""
     due: float = 0.0
-    busy: bool = False
-    """Whether it is asked for at this moment."""
+    look: asyncio.Task[None] | None = None
+    """While it is asked for."""
     stale: bool = False
     """Whether it could not be read the last time: what its viewers see is from before."""
 
@@ -101,14 +105,17 @@ class Broadcaster:
     def __init__(
         self,
         fetch: Fetch,
-        revision: Callable[[], Hashable],
+        revision: Callable[[], Awaitable[Hashable]],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._fetch, self._revision, self._look_seconds = fetch, revision, look_seconds
         self._topics: dict[str, _Topic] = {}
         self._viewings: set[_Viewing] = set()
+        self._coming: dict[_Viewing, float] = {}
+        """Those that were let in and have not begun, and when."""
         self._task: asyncio.Task[None] | None = None
         self._looks: set[asyncio.Task[None]] = set()
+        self._looking = asyncio.Semaphore(_MAX_LOOKS)
         self._closed = False
         self._faults: dict[str, str] = {}
         """What went wrong last, by address."""
@@ -141,13 +148,17 @@ class Broadcaster:
         """
         viewing = _Viewing(frozenset(known), client, tuple(dict.fromkeys(addresses)))
         self._check_room(viewing, max_streams)
+        self._coming[viewing] = time.monotonic()
         return self._stream(viewing, goes_on)
 
     def _check_room(self, viewing: _Viewing, max_streams: int) -> None:
-        viewings = [*self._viewings]
+        since = time.monotonic() - _COMING_SECONDS
+        self._coming = {each: at for each, at in self._coming.items() if at > since}
+        viewings = [*self._viewings, *self._coming]
         if len(viewings) >= MAX_VIEWERS:
             raise RefusedError(503, f"more than {MAX_VIEWERS:,} viewers", 10.0)
-        if len({*self._topics, *viewing.addresses}) > MAX_TOPICS:
+        coming = (address for each in self._coming for address in each.addresses)
+        if len({*self._topics, *coming, *viewing.addresses}) > MAX_TOPICS:
             raise RefusedError(503, f"more than {MAX_TOPICS} addresses are looked at", 10.0)
         mine = [each for each in viewings if viewing.client and each.client == viewing.client]
         held = {address for each in (*mine, viewing) for address in each.addresses}
@@ -178,6 +189,7 @@ class Broadcaster:
             self._unsubscribe(viewing)
 
     def _subscribe(self, viewing: _Viewing) -> None:
+        self._coming.pop(viewing, None)
         self._viewings.add(viewing)
         for address in viewing.addresses:
             topic = self._topics.setdefault(address, _Topic())
@@ -196,13 +208,15 @@ class Broadcaster:
             if topic is not None:
                 topic.viewings.discard(viewing)
                 if not topic.viewings:
+                    if topic.look is not None:
+                        topic.look.cancel()  # nobody waits for it any more
                     del self._topics[address]
                     self._faults.pop(address, None)
 
     async def _run(self) -> None:
         while self._viewings and not self._closed:
             try:
-                revision = await asyncio.to_thread(self._revision)
+                revision = await self._revision()
             except Exception as error:  # moved away, or not readable for a moment
                 self._say_fault("the source", error)
                 for address, topic in self._topics.items():
@@ -217,23 +231,23 @@ class Broadcaster:
         viewers first.
         """
         for address, topic in sorted(self._topics.items(), key=lambda each: -len(each[1].viewings)):
-            if topic.busy or topic.revision == revision or time.monotonic() < topic.due:
+            if topic.look is not None or topic.revision == revision or time.monotonic() < topic.due:
                 continue
-            topic.busy = True
-            look = asyncio.create_task(self._look_once(address, topic, revision))
+            look = topic.look = asyncio.create_task(self._look_once(address, topic, revision))
             self._looks.add(look)
             look.add_done_callback(self._looks.discard)
 
     async def _look_once(self, address: str, topic: _Topic, revision: Hashable) -> None:
         try:
-            await self._look(address, topic, revision)
+            async with self._looking:
+                await self._look(address, topic, revision)
             self._faults.pop(address, None)
         except Exception as error:  # a fault of one page must not end those of all
             if topic.viewings:
                 self._say_fault(address, error)
             _mark(address, topic, stale=True)
         finally:
-            topic.busy = False
+            topic.look = None
 
     def _say_fault(self, address: str, error: Exception) -> None:
         """Once, until it goes well or wrong in another way; it is tried again at the next look."""

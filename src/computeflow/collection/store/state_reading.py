@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from computeflow.errors import ComputeFlowError
 
-_BUSY_SECONDS = 10.0
+_BUSY_SECONDS = 5.0
 T = TypeVar("T")
 
 

@@ -1,7 +1,8 @@
 """`Remembered`: what was computed last for each key, until what it was computed from has changed; for
 what is read from files, `file_stamp` tells that.
 
-Many viewers ask for the same at once: the first computes, the others wait for it.
+Many viewers ask for the same at once: the first computes, the others wait for it, and where it fails
+they fail with it. Who asks later tries again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+
+from computeflow.errors import ComputeFlowError
 
 T = TypeVar("T")
 MAX_KEYS = 64
@@ -33,6 +36,19 @@ class _Entry:
     revision: object = None
     value: Any = None
     filled: bool = False
+    tries: int = 0
+    failure: ComputeFlowError | None = None
+    """Of the last try."""
+
+    def fill(self, revision: object, make: Callable[[], Any]) -> None:
+        self.failure = None
+        try:
+            self.value, self.revision, self.filled = make(), revision, True
+        except ComputeFlowError as error:
+            self.failure = error
+            raise
+        finally:
+            self.tries += 1
 
 
 class Remembered:
@@ -45,9 +61,12 @@ class Remembered:
 
     def get(self, key: Hashable, revision: object, make: Callable[[], T]) -> T:
         entry = self._entry(key)
+        tries = entry.tries
         with entry.lock:
             if not entry.filled or entry.revision != revision:
-                entry.value, entry.revision, entry.filled = make(), revision, True
+                if entry.failure is not None and entry.tries > tries:
+                    raise entry.failure.with_traceback(None)
+                entry.fill(revision, make)
             value: T = entry.value
             return value
 

@@ -72,6 +72,8 @@ class RecordingOpening:
         self._places: dict[str, Path] = {}
 
     def revision(self) -> Hashable:
+        if not self.path.exists():
+            raise InputError(f"{self.path}: there is no such file or folder any more")
         folders = self._folders()
         return tuple(map(look_at, folders or [self.path])), self._traces_beside(folders)
 

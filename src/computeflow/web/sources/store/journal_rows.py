@@ -12,7 +12,6 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,17 @@ class JournalRows:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[int, _File] = {}
+        self._unread: dict[int, str] = {}
+        """Files whose phases could not be read when they were asked for last, and why."""
         self._lock = threading.Lock()
 
     def left_out(self) -> list[str]:
         """What of the journal cannot be read, as it was when it was read last."""
         with self._lock:
-            return [file.left_out for file in self._files.values() if file.left_out]
+            notes = self._unread | {
+                number: file.left_out for number, file in self._files.items() if file.left_out
+            }
+            return [notes[number] for number in sorted(notes)]
 
     def steps(self, run: str) -> list[Columns]:
         """Rank, attempt, step and seconds of a run's steps, in parts, oldest first."""
@@ -118,12 +122,17 @@ class JournalRows:
         self, run: str, wanted: Callable[[Batch], bool], first: int = 0, last: int = -1
     ) -> dict[str, Columns]:
         """`spans` of these steps, and all `leads` and `collectives`, of the batches that are wanted."""
-        gathered = SegmentTables()
+        gathered, unread = SegmentTables(), dict[int, str]()
         for number in journal_numbers(self._folder):
-            with suppress(InputError):  # the others have what they have
-                for _, batch in _batches(journal_path(self._folder, number), 0):
+            path, end = journal_path(self._folder, number), 0
+            try:
+                for end, batch in _batches(path, 0):  # noqa: B007
                     if batch.run == run and wanted(batch):
                         gathered.take(batch)
+            except InputError as error:  # the others have what they have
+                unread[number] = _note(path, _why(path, error), end)
+        with self._lock:
+            self._unread = unread
         tables = gathered.tables()
         texts = np.array([*gathered.words.places, ""], object)
         found = {}
@@ -151,7 +160,7 @@ class JournalRows:
                     _take(file, batch)
                 why = _damage(path, file.at)
             except InputError as error:
-                why = shown(str(error).removeprefix(f"{path.name}: "), _WHY_CHARACTERS)
+                why = _why(path, error)
             file.left_out = _note(path, why, file.at) if why else ""
 
 
@@ -174,6 +183,10 @@ def _damage(path: Path, end: int) -> str:
     if not is_cut_off(path, end):
         return "damaged"
     return "cut off" if time.time() - stat.st_mtime >= _WRITING_SECONDS else ""
+
+
+def _why(path: Path, error: InputError) -> str:
+    return shown(str(error).removeprefix(f"{path.name}: "), _WHY_CHARACTERS)
 
 
 def _note(path: Path, why: str, end: int) -> str:
