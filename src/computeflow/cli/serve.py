@@ -53,7 +53,12 @@ serve = _Serving(
         option("--cert", type=FILE, metavar="FILE", help="TLS certificate chain (PEM)."),
         option("--key", type=FILE, metavar="FILE", help="TLS private key (PEM)."),
         flag("--behind-proxy", help="A proxy does TLS: trust its X-Forwarded headers."),
-        option("--price", type=Number(), metavar="USD", help="Price of a GPU-hour, for findings."),
+        option(
+            "--price",
+            type=Number(),
+            metavar="USD",
+            help="Price of a GPU-hour; runs of a collector that has one keep it.",
+        ),
         option("--on", metavar="DEVICE", help="Accelerator of the recordings (h200-sxm:8)."),
         option(
             "--model",

@@ -161,7 +161,7 @@ class LiveRun:
     accounts: dict[str, float]
     """Shares of the last window by account; they add up to 1."""
     window_seconds: float = 0.0
-    """How long the last window is."""
+    """How long the last window is, without start-up."""
     window_ranks: int = 0
     """Ranks that were looked at in it: all, or of a large run those of the first nodes and the late."""
     ranks_by_account: dict[str, tuple[RankSeconds, ...]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from computeflow.collection.online.live_values import (
 from computeflow.collection.online.looks import Judged, step_seconds, stopped_seconds
 from computeflow.collection.online.rank_memory import RankMemory, RunMemory
 from computeflow.collection.online.run_totals import RunTotals
-from computeflow.ledger import goodput_of, ranks_with_most
+from computeflow.ledger import Ledger, goodput_of, ranks_with_most
 from computeflow.telemetry.run_folders.run_facts import RecordedRun
 from computeflow.telemetry.run_folders.run_ledger import stuck_account
 
@@ -47,11 +47,7 @@ def view_run(
     report = None if window is None else window.report
     facts: RecordedRun | None = None if report is None else report.facts
     ledger = None if report is None else report.ledger
-    accounts: dict[str, float] = {}
-    if ledger is not None:
-        trained = {name: seconds for name, seconds in ledger.accounts.items() if name != "startup"}
-        total = sum(trained.values())
-        accounts = {name: seconds / total for name, seconds in trained.items()} if total else {}
+    accounts, window_seconds = ({}, 0.0) if ledger is None else _trained(ledger)
     return LiveRun(
         run=memory.run,
         name=str(memory.about.get("name") or memory.run),
@@ -71,7 +67,7 @@ def view_run(
         mfu=None if ledger is None or ledger.mfu is None else accounts.get("compute.model"),
         peak=None if ledger is None else ledger.peak,
         accounts=accounts,
-        window_seconds=0.0 if window is None else window.end - window.begin,
+        window_seconds=window_seconds,
         window_ranks=0 if facts is None else facts.ranks,
         ranks_by_account={} if facts is None else ranks_with_most(facts.accounts_by_rank),
         goodput=goodput_of(booked),
@@ -89,6 +85,15 @@ def view_run(
         planned=None if facts is None else facts.planned,
         books=totals.state(),
     )
+
+
+def _trained(ledger: Ledger) -> tuple[dict[str, float], float]:
+    """Shares of the window's accounts and how long it is, both without start-up."""
+    trained = {name: seconds for name, seconds in ledger.accounts.items() if name != "startup"}
+    total = sum(trained.values())
+    if not total:
+        return {}, 0.0
+    return {name: seconds / total for name, seconds in trained.items()}, total / ledger.gpus
 
 
 def old_books(before: LiveRun) -> BookState:

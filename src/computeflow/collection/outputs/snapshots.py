@@ -24,6 +24,7 @@ from computeflow.collection.store.state_reading import read_state
 from computeflow.diagnosis.rules.live_states import SILENT_SECONDS
 from computeflow.errors import InputError
 from computeflow.files.names import shown
+from computeflow.units import HOUR_SECONDS
 
 STATE_FILE = "state.sqlite"
 TOKEN = "COMPUTEFLOW_TOKEN"
@@ -63,6 +64,27 @@ class LiveSnapshot:
         }
         runs = (replace(run, state="silent") if run.run in silent else run for run in self.runs)
         return replace(self, taken=now, runs=tuple(runs), silent=silent)
+
+    def priced(self, usd_per_gpu_hour: float | None) -> LiveSnapshot:
+        """With this price for runs, and their findings, of a collector that had none."""
+        if usd_per_gpu_hour is None:
+            return self
+        gpus = {run.run: run.world for run in self.runs if run.usd_per_gpu_hour is None}
+        runs = (
+            replace(run, usd_per_gpu_hour=usd_per_gpu_hour) if run.run in gpus else run
+            for run in self.runs
+        )
+        findings = (
+            replace(
+                finding,
+                usd_per_hour=finding.share * gpus[finding.run] * usd_per_gpu_hour,
+                usd=finding.gpu_seconds / HOUR_SECONDS * usd_per_gpu_hour,
+            )
+            if finding.usd_per_hour is None and finding.run in gpus
+            else finding
+            for finding in self.findings
+        )
+        return replace(self, runs=tuple(runs), findings=tuple(findings))
 
     def usd_per_hour(self, *, silent: bool = False) -> float | None:
         """What open findings cost; of silent runs, what they cost when last heard of."""

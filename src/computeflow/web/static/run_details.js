@@ -57,10 +57,11 @@ function slowest(live) {
 }
 
 function nodes(content, live) {
+  if (live.state === "ended") return null;  // what its nodes read now is of another run
   const mine = content.result.nodes.filter(node => live.nodes.includes(node.node));
   if (!mine.some(node => Object.keys(node.readings).length)) return null;
   const reading = (name, unit, digits = 3) => node => node.readings[name] === undefined ? null : `${number(node.readings[name], digits)} ${unit}`;
-  return section("Nodes, largest value over their GPUs", table([
+  return section("Nodes, latest readings, largest over their GPUs", table([
     { title: "node", cell: node => node.node },
     { title: "GPUs", number: true, cell: node => whole(node.gpus) },
     { title: "power", number: true, cell: reading("DCGM_FI_DEV_POWER_USAGE", "W") },

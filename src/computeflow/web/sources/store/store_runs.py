@@ -71,7 +71,7 @@ class StoreOpening:
         return self._remembered.get("read", self._written(), self._read_now)
 
     def _read_now(self) -> TopAnswer:
-        return TopAnswer(snapshot=read_store(self.path))
+        return TopAnswer(snapshot=read_store(self.path).priced(self._options.price))
 
     def _written(self) -> Hashable:
         return tuple(file_stamp(self.path / name) for name in _FILES)
@@ -140,7 +140,7 @@ class StoreOpening:
         return [*self.top().snapshot.left_out, *drawn]
 
     def _line(self, run: LiveRun, silent_since: float | None) -> RunLine:
-        price = run.usd_per_gpu_hour or self._options.price
+        price = run.usd_per_gpu_hour
         return RunLine(
             id=run.run,
             name=run.name or run.run,
