@@ -38,7 +38,7 @@ class _Entry:
     filled: bool = False
     tries: int = 0
     failure: ComputeFlowError | None = None
-    """Of the last try."""
+    """Why the last try failed; None where it did not."""
 
     def fill(self, revision: object, make: Callable[[], Any]) -> None:
         self.failure = None
