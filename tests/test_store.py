@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -567,3 +569,24 @@ def test_a_keeper_that_is_told_to_stop_seals_no_further_journal(
     assert kept.seal(is_over) == 1
     assert kept.seal() == 2
     kept.close()
+
+
+_ENDS_BESIDE_A_QUERY = """
+import threading
+from computeflow.files.parquet import parquet_engine
+began = threading.Event()
+def ask():
+    with parquet_engine("a test") as (engine, _):
+        began.set()
+        engine.execute("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b")
+threading.Thread(target=ask, daemon=True).start()
+began.wait()
+"""
+
+
+def test_a_process_ends_in_order_while_a_thread_of_it_reads_parquet() -> None:
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, "-c", _ENDS_BESIDE_A_QUERY], capture_output=True, timeout=300
+        )
+        assert ended.returncode == 0 and b"terminate" not in ended.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from computeflow.errors import UnavailableError
@@ -16,16 +18,56 @@ _SETTINGS: dict[str, Any] = {
     "autoload_known_extensions": False,
 }
 """DuckDB by default fetches extensions that a file asks for."""
+_END_SECONDS = 10.0
+"""So long the process waits at its end for what an engine still does after it was interrupted."""
 
 
-def load_engine_early() -> None:
-    """Import DuckDB beside other work: the first question need not wait for it."""
-    Thread(target=_load_engine, daemon=True).start()
+class _Running:
+    """Engines in use. Python ends threads that go on at its exit where they stand; where that is in an
+    engine, which is C++, the process is aborted: they are interrupted and waited for before.
+    """
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._engines: list[Any] = []
+        self._ending = False
+        self._changed = threading.Condition()
+        atexit.register(self._end)
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        with self._changed:
+            if self._ending:
+                raise UnavailableError("Parquet is read no more: the process ends")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def interruptible(self, engine: Any) -> Iterator[None]:
+        with self._changed:
+            self._engines.append(engine)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._engines.remove(engine)
+
+    def _end(self) -> None:
+        ends = time.monotonic() + _END_SECONDS
+        with self._changed:
+            self._ending = True
+            while self._users and time.monotonic() < ends:
+                for engine in self._engines:
+                    engine.interrupt()
+                self._changed.wait(0.05)  # one that has just begun is interrupted then
 
 
-def _load_engine() -> None:
-    with suppress(ImportError):
-        import duckdb  # noqa: F401
+_RUNNING = _Running()
 
 
 @contextmanager
@@ -36,12 +78,15 @@ def parquet_engine(
 
     With a folder to spill into, it takes a quarter of the memory, and the rest is on the disk.
     """
-    try:
-        import duckdb
-    except ImportError:
-        raise UnavailableError(f"{doing} needs duckdb: pip install 'computeflow[store]'") from None
     less: dict[str, Any] = (
         {} if spill is None else {"memory_limit": "512MB", "temp_directory": str(spill)}
     )
-    with duckdb.connect(database, config=_SETTINGS | less | {"threads": threads}) as engine:
-        yield engine, duckdb.Error
+    with _RUNNING.use():
+        try:
+            import duckdb
+        except ImportError:
+            text = f"{doing} needs duckdb: pip install 'computeflow[store]'"
+            raise UnavailableError(text) from None
+        config = _SETTINGS | less | {"threads": threads}
+        with duckdb.connect(database, config=config) as engine, _RUNNING.interruptible(engine):
+            yield engine, duckdb.Error
