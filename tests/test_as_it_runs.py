@@ -103,13 +103,13 @@ def test_a_finding_gains_no_more_than_the_step_idles() -> None:
 
 def test_a_step_that_took_less_while_recorded_says_why() -> None:
     text = audited(STORM).headline
-    assert "58.5 ms while recorded (the device's queue ran down meanwhile)." in text
+    assert "58.5 ms while recorded (the device's queue ran down)." in text
 
 
 def test_a_step_that_took_longer_for_no_profiler_says_why() -> None:
     text = audited(DEEP).headline
     assert "A step takes 67.3 ms; the profiler does not slow it down. It took 71.3 ms" in text
-    assert "while recorded (the device's queue filled up meanwhile)." in text
+    assert "while recorded (the device's queue filled up)." in text
 
 
 def test_a_replay_of_some_of_the_steps_shortens_the_ledger_as_much_and_says_so() -> None:

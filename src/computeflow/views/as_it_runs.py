@@ -36,7 +36,7 @@ def _queue(step: AsItRuns) -> str:
     shorter = step.step_seconds < (1 - _SAME) * step.step_seconds_recorded
     if abs(ratio - 1) <= _SAME or (is_slowed(step) and shorter):
         return ""
-    return f"the device's queue {'filled up' if ratio > 1 else 'ran down'} meanwhile"
+    return f"the device's queue {'filled up' if ratio > 1 else 'ran down'}"
 
 
 def step_text(step: AsItRuns) -> str:
