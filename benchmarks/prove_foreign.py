@@ -167,7 +167,7 @@ def _judged(path: Path, truth: dict[str, str]) -> Row:
         half=truth["half"],
         cause=truth["cause"],
         unprofiled=unprofiled,
-        recorded=None if step is None else step.step_seconds_recorded,
+        recorded=None if step is None else step.step_seconds_profiled,
         step=None if step is None else step.step_seconds,
         low=None if step is None else step.step_seconds_low,
         high=None if step is None else step.step_seconds_high,

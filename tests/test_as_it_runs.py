@@ -19,9 +19,10 @@ from computeflow.answers.audits import AuditAnswer
 from computeflow.catalog import load_catalog
 from computeflow.cli import run
 from computeflow.diagnosis import diagnose
-from computeflow.diagnosis.as_it_runs import AsItRuns
+from computeflow.diagnosis.as_it_runs import AsItRuns, as_it_runs
 from computeflow.errors import InputError
 from computeflow.ledger import Entry, Ledger, Window, ledger_from_data
+from computeflow.replay import replay_step
 from computeflow.views.as_it_runs import replay_notes, step_sentence
 from computeflow.views.audit_figures import head_table
 from computeflow.views.cards import finding_cards
@@ -32,10 +33,13 @@ Capture = pytest.CaptureFixture[str]
 DATA = Path(__file__).parent / "data"
 LATE = DATA / "h200_traces" / "launch-bound.json.gz"
 HEALTHY = DATA / "h200_traces" / "healthy-base.json.gz"
+STORM = DATA / "h200_traces" / "gc-storm-200.json.gz"
+DEEP = DATA / "h200_traces" / "recompute-full-deep.json.gz"
 RANKS = DATA / "gloo_traces" / "slow-rank-0.3"
 LOG = DATA / "logs" / "megatron_restart.log"
 KEYS = (
     "step_seconds_recorded",
+    "step_seconds_profiled",
     "step_seconds_unprofiled",
     "step_seconds_unprofiled_range",
     "ledger_unprofiled",
@@ -78,6 +82,68 @@ def test_json_has_the_step_recorded_and_as_it_runs_with_its_range_and_ledger() -
     json.dumps(data, allow_nan=False)
 
 
+@pytest.mark.parametrize("path", [STORM, DEEP, LATE, HEALTHY])
+def test_step_mfu_and_shares_are_of_one_basis(path: Path) -> None:
+    data = audited(path).to_dict()
+    recorded, running = (ledger_from_data(data[key]) for key in ("ledger", "ledger_unprofiled"))
+    steps = len(data["per_rank"][0]["steps"])
+    assert data["step_seconds_recorded"] == pytest.approx(recorded.wall_seconds / steps)
+    assert data["step_seconds_unprofiled"] == pytest.approx(running.wall_seconds / steps)
+    model = recorded.booked("compute.model") / steps
+    assert running.mfu == pytest.approx(model / data["step_seconds_unprofiled"])
+
+
+def test_a_finding_gains_no_more_than_the_step_idles() -> None:
+    data = audited(STORM).to_dict()
+    running = ledger_from_data(data["ledger_unprofiled"])
+    (pause,) = data["findings"]
+    assert [claim["account"] for claim in pause["claims"]] == ["host"]
+    assert pause["gain_share"] <= running.booked("host") / running.gpu_seconds
+
+
+def test_a_step_that_took_less_while_recorded_says_why() -> None:
+    text = audited(STORM).headline
+    assert "58.5 ms while recorded (the device's queue ran down)." in text
+
+
+def test_a_step_that_took_longer_for_no_profiler_says_why() -> None:
+    text = audited(DEEP).headline
+    assert "A step takes 67.3 ms; the profiler does not slow it down. It took 71.3 ms" in text
+    assert "while recorded (the device's queue filled up)." in text
+
+
+def test_a_replay_of_some_of_the_steps_shortens_the_ledger_as_much_and_says_so() -> None:
+    traces, step = audited(STORM).report.traces, step_of(STORM)
+    assert traces is not None and traces.ranks[0].graph is not None
+    recorded, replayed = traces.job.ledger, replay_step(traces.ranks[0].graph)
+    some = as_it_runs(replayed, recorded, steps=40, is_measured=False)
+    factor = step.step_seconds / step.step_seconds_profiled
+    assert some.ledger.wall_seconds == pytest.approx(factor * recorded.wall_seconds)
+    assert some.step_seconds_recorded == some.step_seconds_profiled
+    diagnosis = audited(STORM).report.diagnosis
+    assert diagnosis is not None
+    assert replay_notes(replace(diagnosis, as_it_runs=some))[1].startswith(
+        "the first 2 of 40 steps are replayed"
+    )
+
+
+def test_claims_beside_an_earlier_recording_are_of_the_recorded_accounts() -> None:
+    data = audited(STORM, against=HEALTHY).to_dict()
+    booked = ledger_from_data(data["ledger"]).accounts
+    for claim in (claim for finding in data["findings"] for claim in finding["claims"]):
+        assert claim["gpu_seconds"] <= booked[claim["account"]] * (1 + 1e-9)
+
+
+def test_kernels_that_overlap_leave_the_flops_of_the_model_as_they_are() -> None:
+    traces = audited(HEALTHY).report.traces
+    assert traces is not None and traces.ranks[0].graph is not None
+    recorded, replayed = traces.job.ledger, replay_step(traces.ranks[0].graph)
+    half = replace(replayed, seconds=replace(replayed.seconds, middle=replayed.seconds.middle / 2))
+    running = as_it_runs(half, recorded, steps=2, is_measured=False).ledger
+    assert running.wall_seconds == pytest.approx(recorded.wall_seconds / 2)
+    assert running.booked("compute.model") == recorded.booked("compute.model")
+
+
 @pytest.mark.parametrize(
     ("path", "options", "reason"),
     [
@@ -90,7 +156,7 @@ def test_json_has_null_and_the_reason_where_nothing_was_replayed(
     path: Path, options: dict[str, Any], reason: str
 ) -> None:
     data = audited(path, **options).to_dict()
-    assert [data[key] for key in KEYS] == [None] * 4
+    assert [data[key] for key in KEYS] == [None] * 5
     assert data["not_replayed"] == reason
 
 
@@ -148,6 +214,7 @@ def test_a_range_has_its_unit_once_and_is_left_out_where_there_is_none(
         step_seconds_low=low,
         step_seconds_high=high,
         step_seconds_recorded=1.5,
+        step_seconds_profiled=1.5,
     )
     assert step_sentence(step).startswith(f"A step takes {text}")
     assert step_sentence(step).endswith(", 1.5 s while recorded.")
@@ -219,8 +286,8 @@ def test_the_report_and_the_notebook_show_both_ledgers() -> None:
 def test_a_redacted_answer_keeps_the_words_and_figures_of_the_replay() -> None:
     closed = audited(LATE, redact=True)
     assert closed.headline == audited(LATE).headline
-    assert [closed.to_dict()[key] for key in KEYS[:3]] == [
-        audited(LATE).to_dict()[key] for key in KEYS[:3]
+    assert [closed.to_dict()[key] for key in KEYS[:4]] == [
+        audited(LATE).to_dict()[key] for key in KEYS[:4]
     ]
 
 

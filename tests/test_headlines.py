@@ -16,13 +16,15 @@ LOADER = DATA / "h200_traces" / "slow-loader-0.03.json.gz"
 
 def test_an_audit_begins_with_what_can_be_won_back_and_for_how_much() -> None:
     audited = cf.audit(LOADER, price=2.5, no_cache=True)
-    first, step, mfu, _ = re.split(r"(?<=[a-z%])\. ?", audited.headline)
+    first, step, mfu, _ = re.split(r"(?<=[a-z%)])\. ?", audited.headline)
     assert first == (
         "66.2 % of this job's time ($1.65/h of $2.50) can be won back: input-stall, the step waits "
         "for data"
     )
     assert re.fullmatch(
-        r"A step takes 151 ms as it runs(?: \(.* ms\))?, 152 ms while recorded", step
+        r"A step takes 151 ms as it runs(?: \([^)]* ms\))?, 150 ms while recorded "
+        r"\(the device's queue ran down\)",
+        step,
     )
     assert mfu.startswith("MFU 15.")
     assert [table.title for table in audited.tables()[:2]] == [
@@ -42,7 +44,7 @@ def test_more_than_twice_the_predicted_time_is_a_factor_of_the_step_as_it_runs()
     report = audited.report
     assert report.compared is not None and report.shown_ledger is not None
     expected = sum(line.expected for line in report.compared.lines)
-    assert report.shown_ledger.gpu_seconds / expected == pytest.approx(2.87, abs=0.005)
+    assert report.shown_ledger.gpu_seconds / expected == pytest.approx(2.915, abs=0.005)
     assert str(plan.parent) not in " ".join(table.title for table in audited.tables())
 
 

@@ -209,3 +209,55 @@ def test_real_runs_are_explained(name: str) -> None:
     ledger = reports[0].ledger
     assert ledger is not None
     assert ledger.booked("unexplained") < 0.05 * ledger.gpu_seconds
+
+
+def straggler_of_save() -> Finding:
+    (found,) = (f for f in judged(REAL / "save").findings if f.rule == "straggler-rank")
+    return found
+
+
+def test_a_straggler_claims_what_its_longer_computing_costs_and_no_more() -> None:
+    """Rank 0 saves, too: that, and the waits for it, are the claim of `checkpoint-stall`."""
+    found = straggler_of_save()
+    reports, _ = observe(sort_files([REAL / "save"]).files, [], ASKED)
+    excess = reports[0].facts.per_rank[0].excess
+    longer = excess.steps * sum(
+        excess.by_part[part] for part in ("forward", "backward", "optimizer")
+    )
+    assert found.gpu_seconds <= 2 * longer * (1 + 1e-9)
+    own = {
+        claim.account: claim.gpu_seconds for claim in found.claims if claim.account != "straggler"
+    }
+    assert sum(own.values()) == pytest.approx(longer)
+    assert own["optimizer"] == pytest.approx(excess.steps * excess.by_part["optimizer"])
+
+
+def test_the_evidence_of_a_straggler_is_its_claims_and_its_title() -> None:
+    found = straggler_of_save()
+    told = [each.value for each in found.evidence if each.where.startswith("account ")]
+    assert told == [claim.gpu_seconds for claim in found.claims]
+    assert not any("checkpoint" in each.where for each in found.evidence)
+    own, usual = found.evidence[-1].value, found.evidence[-1].expected
+    assert own is not None and usual is not None
+    assert found.title == (
+        f"1 rank waits for rank 0, {format_seconds(own - usual)} a step: it computes for "
+        f"{format_seconds(own)}, others for {format_seconds(usual)}; its optimizer differs most"
+    )
+
+
+def test_findings_of_a_run_claim_no_second_twice() -> None:
+    reports, _ = observe(sort_files([REAL / "save"]).files, [], ASKED)
+    ledger, claimed = reports[0].ledger, dict[str, float]()
+    assert ledger is not None
+    for claim in (claim for found in judged(REAL / "save").findings for claim in found.claims):
+        claimed[claim.account] = claimed.get(claim.account, 0.0) + claim.gpu_seconds
+    assert all(ledger.booked(name) >= seconds for name, seconds in claimed.items())
+
+
+def test_several_slow_ranks_gain_what_the_slowest_of_them_loses(tmp_path: Path) -> None:
+    more = {1: 30 * MS, 2: 20 * MS}
+    training = Training(ranks=5, steps=81, extra=lambda rank, step: {"f": more.get(rank, 0)})
+    found = first(training.write(tmp_path))
+    assert (found.rule, found.ranks) == ("straggler-rank", (1, 2))
+    assert found.gpu_seconds == pytest.approx(5 * 80 * 0.03, rel=0.1)
+    assert found.title.startswith("3 ranks wait for ranks 1, 2, 30 ms a step: rank 1 computes for ")

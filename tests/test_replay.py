@@ -136,11 +136,15 @@ def test_our_own_recordings_get_their_cause_first(one: Recording) -> None:
 
 @pytest.mark.parametrize("one", OWN, ids=lambda one: one.name)
 def test_no_second_of_a_replayed_step_is_claimed_twice(one: Recording) -> None:
-    ledger = audited(one.path).job.ledger
-    findings = diagnosed(one.path).findings
-    for account, seconds in ledger.accounts.items():
-        claims = [c.gpu_seconds for f in findings for c in f.claims if c.account == account]
-        assert sum(claims) <= seconds * (1 + 1e-9)
+    diagnosis = diagnosed(one.path)
+    findings, step = diagnosis.findings, diagnosis.as_it_runs
+    assert step is not None
+    recorded = audited(one.path).job.ledger.gpu_seconds
+    claimed = dict.fromkeys((c.account for f in findings for c in f.claims), 0.0)
+    for claim in (claim for finding in findings for claim in finding.claims):
+        claimed[claim.account] += claim.gpu_seconds / recorded
+    for account, share in claimed.items():
+        assert share <= step.ledger.booked(account) / step.ledger.gpu_seconds + 1e-9
     for finding in findings:
         assert finding.remedy is not None and finding.remedy.gain_gpu_seconds is not None
         assert 0 < finding.remedy.gain_gpu_seconds <= finding.gpu_seconds * (1 + 1e-9)

@@ -199,7 +199,15 @@ def _diagnose(
     if expected is not None:
         ratio = request.work_ratio
         plan = Expected(ledger=expected, source=str(request.expect), work_ratio=ratio)
-    judge = partial(diagnose, traces, request.catalog, expected=plan, observed=recordings.observed)
+    earlier = compared is not None and compared.earlier
+    judge = partial(
+        diagnose,
+        traces,
+        request.catalog,
+        expected=plan,
+        observed=recordings.observed,
+        compared=earlier,
+    )
     found = judge(step_seconds=request.step_seconds)
     if not request.trace.replay:
         found = replace(found, not_replayed="--no-replay was given")
@@ -232,7 +240,7 @@ def _unused_step(measured: float | None, found: Diagnosis, traces: TracedJob) ->
             "not show; record more of them"
         )
     else:
-        most = format_seconds(step.step_seconds_recorded)
+        most = format_seconds(step.step_seconds_profiled)
         reason = (
             f"the recorded step takes {most} even with the profiler: the value is in seconds, or the "
             "run was slower then"

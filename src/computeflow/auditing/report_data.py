@@ -151,6 +151,7 @@ def _replay_data(found: Diagnosis | None) -> dict[str, Any]:
     if step is None:
         return {
             "step_seconds_recorded": None,
+            "step_seconds_profiled": None,
             "step_seconds_unprofiled": None,
             "step_seconds_unprofiled_range": None,
             "ledger_unprofiled": None,
@@ -159,6 +160,7 @@ def _replay_data(found: Diagnosis | None) -> dict[str, Any]:
     data: dict[str, Any] = codec.encode(
         {
             "step_seconds_recorded": step.step_seconds_recorded,
+            "step_seconds_profiled": step.step_seconds_profiled,
             "step_seconds_unprofiled": step.step_seconds,
             "step_seconds_unprofiled_range": [step.step_seconds_low, step.step_seconds_high],
             "ledger_unprofiled": ledger_to_data(step.ledger),

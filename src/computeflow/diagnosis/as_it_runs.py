@@ -15,29 +15,42 @@ profiler slows the host, and what the host delays is booked there first."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsItRuns:
     step_seconds_recorded: float
-    """The steady step with the profiler, as the unchanged replay gives it."""
+    """The mean of the recorded steps: the recorded ledger over its steps. The steady step with the
+    profiler where it is not of the replayed steps."""
+    step_seconds_profiled: float
+    """The steady step with the profiler: what the recorded steps take once more, by the unchanged
+    replay. Another than the recorded one where the device's queue changed its length meanwhile."""
     step_seconds: float
+    """The steady step without the profiler."""
     step_seconds_low: float
     step_seconds_high: float
     is_measured: bool
     """Whether the step's time is the user's own measurement."""
     replay_error: float
     """The unchanged replay of the window over the recorded window, less 1."""
+    steps: int
+    """Steps of the ledger's window; 0 where none are marked."""
+    steps_replayed: int
     ledger: Ledger
-    """The window's ledger without the profiler's cost."""
+    """The window's ledger without the profiler's cost: its steps take `step_seconds` each. Where other
+    steps are replayed than it has, it is as much shorter as they are."""
 
 
-def as_it_runs(step: ReplayedStep, recorded: Ledger, *, is_measured: bool) -> AsItRuns:
+def as_it_runs(step: ReplayedStep, recorded: Ledger, *, steps: int, is_measured: bool) -> AsItRuns:
+    """`steps`: those of the recorded ledger's window; 0 where none are marked."""
+    alike = steps == step.graph.steps
+    before = recorded.wall_seconds / steps if alike else step.recorded_seconds
     return AsItRuns(
-        step_seconds_recorded=step.recorded_seconds,
+        step_seconds_recorded=before,
+        step_seconds_profiled=step.recorded_seconds,
         step_seconds=step.seconds.middle,
         step_seconds_low=step.seconds.low,
         step_seconds_high=step.seconds.high,
         is_measured=is_measured,
         replay_error=step.error,
-        ledger=_ledger(
-            recorded, recorded.wall_seconds * step.seconds.middle / step.recorded_seconds
-        ),
+        steps=steps,
+        steps_replayed=step.graph.steps,
+        ledger=_ledger(recorded, recorded.wall_seconds * step.seconds.middle / before),
     )
 
 
@@ -55,8 +68,7 @@ def _ledger(recorded: Ledger, wall_seconds: float) -> Ledger:
             seconds[account] -= taken
             over -= taken
     if over > 0:  # more than the device idled: kernels themselves overlapped
-        whole = sum(seconds.values())
-        seconds = {name: s * (1 - over / whole) for name, s in seconds.items()}
+        seconds = _shorter(seconds, over)
     return replace(
         recorded,
         wall_seconds=sum(seconds.values()) / recorded.gpus,
@@ -64,3 +76,14 @@ def _ledger(recorded: Ledger, wall_seconds: float) -> Ledger:
         basis="simulated",
         window=replace(recorded.window, label=f"{recorded.window.label}, without the profiler"),
     )
+
+
+def _shorter(seconds: dict[str, float], over: float) -> dict[str, float]:
+    """All accounts but the model's FLOPs give alike: their time at the peak stays what it is."""
+    fixed = seconds.get("compute.model", 0.0)
+    rest = sum(seconds.values()) - fixed
+    if over >= rest:
+        return {name: s * (fixed + rest - over) / (fixed + rest) for name, s in seconds.items()}
+    return {
+        name: s if name == "compute.model" else s * (1 - over / rest) for name, s in seconds.items()
+    }

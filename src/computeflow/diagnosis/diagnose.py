@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from computeflow.catalog import Catalog
 from computeflow.cluster.machine import usual_cluster
-from computeflow.diagnosis.as_it_runs import as_it_runs
+from computeflow.diagnosis.as_it_runs import AsItRuns, as_it_runs
 from computeflow.diagnosis.diagnosis import Diagnosis, Expected, SkippedRule
 from computeflow.diagnosis.expectation import derive, expected_lines
 from computeflow.diagnosis.figures import confidence
@@ -21,7 +21,7 @@ from computeflow.diagnosis.settle import lines_without_expectation, settle
 from computeflow.diagnosis.slow_ranks import replay_together
 from computeflow.diagnosis.trace_case import TraceCase
 from computeflow.errors import ComputeFlowError
-from computeflow.ledger import Finding, Gap, gaps
+from computeflow.ledger import Finding, Gap, Ledger, gaps
 from computeflow.replay.replayed_step import ReplayedStep, replay_step
 from computeflow.telemetry.source_reports import SourceReport
 from computeflow.telemetry.traces.job_ledgers import TracedJob
@@ -50,12 +50,15 @@ def diagnose(
     expected: Expected | None = None,
     observed: Sequence[SourceReport] = (),
     step_seconds: float | None = None,
+    compared: bool = False,
 ) -> Diagnosis:
     """Findings in traces. `expected`: of a plan; else derived where the predictor knows the job.
-    `step_seconds`: the step as the user measured it without a profiler.
+    `step_seconds`: the step as the user measured it without a profiler. `compared`: the recorded ledger
+    is compared with an earlier one, so that claims must be of it; they are where a plan is given.
     """
     case = make_case(audit, catalog, observed, step_seconds)
-    findings, priced, abstained = _judge(case)
+    books = case.ledger if compared or expected is not None else _books(case)
+    findings, priced, abstained = _judge(case, books)
     against = expected
     if against is None and case.replay is not None:
         against = derive(case)
@@ -78,9 +81,7 @@ def diagnose(
     return Diagnosis(
         findings=tuple(settled),
         abstained=abstained,
-        as_it_runs=None
-        if case.step is None
-        else as_it_runs(case.step, case.ledger, is_measured=step_seconds is not None),
+        as_it_runs=_as_it_runs(case, is_measured=step_seconds is not None),
         not_replayed=case.not_replayed,
         expected=against,
         expected_reason="" if against else case.why_not,
@@ -112,8 +113,23 @@ def _left(lines: Sequence[Gap], taken: Sequence[Finding]) -> list[Gap]:
     ]
 
 
+def _as_it_runs(case: TraceCase, *, is_measured: bool = False) -> AsItRuns | None:
+    if case.step is None:
+        return None
+    steps = len(case.first.steps)
+    return as_it_runs(case.step, case.ledger, steps=steps, is_measured=is_measured)
+
+
+def _books(case: TraceCase) -> Ledger:
+    """The ledger that findings of the replayed step claim of: as it runs, as long as recorded."""
+    running = _as_it_runs(case)
+    if running is None:
+        return case.ledger
+    return running.ledger.scale(case.ledger.gpu_seconds / running.ledger.gpu_seconds)
+
+
 def _judge(
-    case: TraceCase,
+    case: TraceCase, books: Ledger
 ) -> tuple[list[Finding], list[Finding], tuple[SkippedRule, ...]]:
     """Findings that state their own claims, findings of the replayed step, and skipped rules."""
     outcomes: list[tuple[str, Outcome]] = []
@@ -132,7 +148,7 @@ def _judge(
             for part in outcome
             if isinstance(part, Draft) and part.edit is not None
         ]
-        gained = price(case.step, drafts, case.ledger)
+        gained = price(case.step, drafts, books)
         priced = [part.sign(name, confidence(name)) for name, part in gained]
     return findings, priced, abstained
 
@@ -263,8 +279,8 @@ def _dropped(found: Sequence[Finding], kept: Sequence[Finding], *, given: bool) 
 
 def _unexplained(case: TraceCase, settled: Sequence[Finding]) -> list[str]:
     """Notes on waiting accounts that hold much of the window without a finding."""
-    if case.step is not None:
-        return _unexplained_as_it_runs(case, case.step, settled)
+    if (running := _as_it_runs(case)) is not None:
+        return _unexplained_as_it_runs(case, running.ledger, settled)
     total, notes = case.ledger.gpu_seconds, _unexplained_waits(case, settled)
     for name in WAITING:
         claimed = _claimed(settled, name)
@@ -306,10 +322,9 @@ def _most_waited_for(case: TraceCase) -> str:
 
 
 def _unexplained_as_it_runs(
-    case: TraceCase, step: ReplayedStep, settled: Sequence[Finding]
+    case: TraceCase, running: Ledger, settled: Sequence[Finding]
 ) -> list[str]:
     """Notes on what the findings leave of waiting accounts of the step as it runs."""
-    running = as_it_runs(step, case.ledger, is_measured=False).ledger
     notes = []
     for name in WAITING:
         claimed = _claimed(settled, name) / case.ledger.gpu_seconds

@@ -41,7 +41,7 @@ Named = tuple[str, Draft]
 
 def price(step: ReplayedStep, drafts: Sequence[Named], ledger: Ledger) -> list[Named]:
     """Drafts with an edit, with gains and claims: the share that they have of the step as it runs, in
-    GPU-seconds of the recorded window.
+    GPU-seconds of a window as long as the recorded one, whose accounts the ledger has.
     """
     before: Edit | None = None
     priced: list[Named] = []

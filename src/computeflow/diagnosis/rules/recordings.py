@@ -43,11 +43,7 @@ _RETRIES = 0.01
 _MIN_RETRIES = 3
 _COMPUTING = ("forward", "backward", "optimizer")
 _SHOWN = 5
-_IN_WORDS = {
-    "forward": "its forward pass",
-    "backward": "its backward pass",
-    "optimizer": "its optimizer",
-}
+_IN_WORDS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer"}
 _FRAMEWORKS = {
     "transformers": "trainer",
     "torchtitan": "torchtitan",
@@ -315,40 +311,80 @@ def straggler_rank(observed: SourceReport) -> Outcome:
         return Missing(run.waits_missing)
     heavy = {rank.rank for rank in _with_more_work(run)}
     slow = [rank for rank in run.per_rank if rank.rank not in heavy and _is_slow(run, rank)]
-    waits = sum(_computing_waits(rank) for rank in slow)
+    waited = sum(_computing_waits(rank) for rank in slow)
     every = sum(_computing_waits(rank) for rank in run.per_rank)
-    if not slow or 2 * len(slow) > len(run.per_rank) or waits < _MOSTLY * every:
+    if not slow or 2 * len(slow) > len(run.per_rank) or waited < _MOSTLY * every:
         return []
-    most = max(slow, key=lambda rank: rank.waited_for_seconds)
-    assert most.excess is not None
-    part = next(name for name in most.excess.by_part if name in _COMPUTING)
-    names = {rank.rank for rank in slow}
-    usual = statistics.median(r.parts.get(part, 0.0) for r in run.per_rank if r.rank not in names)
-    own = sum(_computing_excess(rank) * rank.excess.steps for rank in slow if rank.excess)
-    account = "optimizer" if part == "optimizer" else "compute"
-    waiting = len(run.per_rank) - len(slow)
-    gained = waits + own
-    low = max(1 - DEVIATIONS * _error(most) / max(most.excess.seconds, 1e-9), 0.0)
+    most = max(slow, key=_computing_excess)
+    own = _own_computing(slow)
+    waits = min(waited, _most_waits(run, slow))
     node = _slow_node(run, slow)
     who = f"node {node} ({_who(slow)})" if node else _who(slow)
+    low = max(1 - DEVIATIONS * _error(most) / max(_computing_excess(most), 1e-9), 0.0)
     return report(
-        f"{format_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for {who}, "
-        f"{format_seconds(most.excess.seconds)} a step: {_IN_WORDS[part]} takes "
-        f"{format_seconds(most.parts.get(part, 0.0))}, that of others {format_seconds(usual)}",
-        [("straggler", waits), (account, own)],
+        _straggler_title(run, slow, who, waits),
+        [("straggler", waits), *own.items()],
         [
-            seconds_evidence(f"waits for {who}", "account straggler", waits, 0.0),
+            seconds_evidence(
+                f"waits for {who} because of its longer computing", "account straggler", waits, 0.0
+            ),
+            *(
+                seconds_evidence(f"{_who(slow)} beyond the others", f"account {name}", seconds, 0.0)
+                for name, seconds in own.items()
+            ),
             *_node_evidence(run, node),
             *(
-                seconds_evidence(f"{_who([rank])} in a step", f"{rank.host} {name}", seconds)
+                seconds_evidence(
+                    f"{_who([rank])} computing in a step", rank.host, *_computing_of(rank)
+                )
                 for rank in slow[:_SHOWN]
-                if rank.excess is not None
-                for name, seconds in list(rank.excess.by_part.items())[:1]
             ),
         ],
-        _remedy(_advice(run, slow, node), "", gained, low),
+        _remedy(_advice(run, slow, node), "", waits + sum(own.values()), low),
         ranks=[rank.rank for rank in slow],
     )
+
+
+def _straggler_title(run: RecordedRun, slow: Sequence[RecordedRank], who: str, waits: float) -> str:
+    """`waits`: those that are claimed, of all ranks."""
+    most, waiting = max(slow, key=_computing_excess), len(run.per_rank) - len(slow)
+    assert most.excess is not None
+    part = next(name for name in most.excess.by_part if name in _COMPUTING)
+    own, usual = _computing_of(most)
+    each = min(waits / (waiting * most.excess.steps), own - usual)
+    return (
+        f"{format_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for {who}, "
+        f"{format_seconds(each)} a step: {'it' if len(slow) == 1 else _who([most])} computes for "
+        f"{format_seconds(own)}, others for {format_seconds(usual)}; its {_IN_WORDS[part]} differs most"
+    )
+
+
+def _computing_of(rank: RecordedRank) -> tuple[float, float]:
+    """Mean seconds of a step that a rank computes, and what is usual: that without its excess."""
+    own = sum(rank.parts.get(part, 0.0) for part in _COMPUTING)
+    return own, max(own - _computing_excess(rank), 0.0)
+
+
+def _own_computing(slow: Sequence[RecordedRank]) -> dict[str, float]:
+    """GPU-seconds that slow ranks compute beyond the others, by account."""
+    booked: dict[str, float] = {}
+    for rank in slow:
+        assert rank.excess is not None
+        more = {part: max(rank.excess.by_part.get(part, 0.0), 0.0) for part in _COMPUTING}
+        # parts that are shorter are taken off the longer ones
+        whole = _computing_excess(rank) * rank.excess.steps / max(sum(more.values()), 1e-12)
+        for part, seconds in more.items():
+            account = "optimizer" if part == "optimizer" else "compute"
+            booked[account] = booked.get(account, 0.0) + whole * seconds
+    return {name: seconds for name, seconds in booked.items() if seconds > 0}
+
+
+def _most_waits(run: RecordedRun, slow: Sequence[RecordedRank]) -> float:
+    """Most seconds of waiting that the slow ranks' longer computing can cause: without it no rank's
+    step is shorter by more than what the slowest of them computes longer.
+    """
+    longer = [_computing_excess(rank) * rank.excess.steps for rank in slow if rank.excess]
+    return max(len(run.per_rank) * max(longer) - sum(longer), 0.0)
 
 
 def _slow_node(run: RecordedRun, slow: Sequence[RecordedRank]) -> str:
