@@ -79,7 +79,7 @@ def test_the_flow_shows_what_was_predicted_beside_what_was_measured(browser: Any
         kernel = bands["compute.kernel"]
         ratio = kernel["expected_gpu_seconds"] / kernel["gpu_seconds"]
         assert (heights[1] + 1) / heights[0] == pytest.approx(ratio, rel=0.01)
-        assert page.locator("g[aria-label='input, design, 65.2 %, predicted 0.0 %']").count() == 1
+        assert page.locator("g[aria-label='input, design, 64.2 %, predicted 0.0 %']").count() == 1
         check_page(page)
         assert page.said == []
         page.close()
