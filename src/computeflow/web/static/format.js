@@ -44,12 +44,15 @@ export function seconds(value, keep = false) {
 /** Seconds in a column: all with three digits. */
 export const secondsCell = value => seconds(value, true);
 
+/** What reads as a cent at least, $. */
+export const CENT = 0.005;
+
 export function usd(value) {
   if (!known(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e6) return `$${number(value / 1e6)}M`;
   if (size >= 1e4) return `$${number(value / 1e3)}k`;
-  if (value > 0 && value < 0.005) return "< $0.01";  // little is not nothing
+  if (value > 0 && value < CENT) return "< $0.01";  // little is not nothing
   return `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
