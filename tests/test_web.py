@@ -366,6 +366,16 @@ def test_findings_of_recordings_without_a_price_have_no_cost() -> None:
     )
 
 
+def test_an_order_that_runs_do_not_have_is_refused_with_those_they_have(client: Any) -> None:
+    answer = client.get("/runs?sort=foo")
+    assert (answer.status_code, answer.json()["field"]) == (400, "sort")
+    columns = re.findall(r'key: "(\w+)"', (STATIC / "pages" / "runs.js").read_text())
+    assert f"'foo' is none of {', '.join(columns)}; each with -" in answer.json()["error"]
+    for name in columns:
+        for order in (name, f"-{name}"):
+            assert client.get(f"/runs?sort={order}").json() == client.get("/runs").json()
+
+
 def test_the_flow_of_a_run_that_goes_on_is_all_of_it_or_its_last_steps(tmp_path: Path) -> None:
     plan = PlannedStep(
         source="plan.json",

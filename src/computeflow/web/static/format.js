@@ -73,6 +73,11 @@ export function when(unix) {
   return known(unix) && unix > 0 ? new Date(1000 * unix).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : NONE;
 }
 
+/** The reader's time zone, as it is now: "UTC", "GMT+2". */
+export function zone() {
+  return new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts().find(part => part.type === "timeZoneName").value;
+}
+
 /** A moment of the reader's clock, to the second; its date where it is not today's. */
 export function clock(unix) {
   if (!known(unix) || unix <= 0) return NONE;
