@@ -113,7 +113,13 @@ export function head(content) {
   const { run, first_step: first, last_step: last } = content;
   if (!run) return heading("Timeline");
   const attempt = content.attempts.length > 1 ? { attempt: content.attempt } : {};
-  const go = step => navigate(withQuery({ step: Math.max(first, Math.min(last, step)), ...attempt }));
+  let asked = null;  // Enter is a key and a change
+  const go = step => {
+    const to = Math.max(first, Math.min(last, step));
+    if (to === asked) return;
+    asked = to;
+    navigate(withQuery({ step: to, ...attempt }));
+  };
   return el("div", null,
     heading("Timeline", ...(first === null ? [] : [stepField(content, null, go), el("button", { class: "button", type: "button", on: { click: () => go(last) } }, "Last step")])),
     el("p", { class: "quiet small" }, runLink(run)));
