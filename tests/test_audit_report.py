@@ -23,7 +23,7 @@ from computeflow.telemetry.trace_audit import audit
 from computeflow.telemetry.traces.job_ledgers import RankLedger, TracedJob
 from computeflow.telemetry.traces.rank_measurements import TraceOptions
 from computeflow.telemetry.traces.step_timelines import MAX_SEGMENTS, StepTimeline, step_timeline
-from computeflow.units import format_share
+from computeflow.units import format_seconds, format_share
 from computeflow.views import Figure, Table
 from computeflow.views.audit_figures import audit_parts, head_table
 from computeflow.views.cards import Cards, evidence_text, finding_cards, ranks_text
@@ -306,6 +306,7 @@ def test_the_timeline_figure_has_its_accounts_and_its_table_their_seconds() -> N
         assert rows[account][1] == f"{1e3 * seconds:,.3f}"
         assert rows[account][2] == format_share(seconds / timeline.step_seconds)
     assert rows["total"][1] == f"{1e3 * timeline.step_seconds:,.3f}"
+    assert f" took {format_seconds(timeline.step_seconds)} as recorded: " in figure.summary
 
 
 def test_without_marked_steps_the_timeline_is_the_whole_recording(tmp_path: Path) -> None:

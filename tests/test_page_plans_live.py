@@ -72,6 +72,16 @@ def test_a_wrong_value_is_told_beside_its_field(browser: Any, fleet: Served) -> 
     assert field.locator(".problem").inner_text() == ""
 
 
+def test_tokens_that_are_no_number_are_told_beside_their_field(browser: Any, fleet: Served) -> None:
+    page = opened(browser, fleet)
+    page.goto(f"{fleet.base}/plan?tokens=2,5T")
+    problem = page.locator(".field", has_text="Tokens to train on").locator(".problem")
+    problem.filter(has_text="is not a number with a unit of tokens").wait_for()
+    page.wait_for_selector("text=A field needs another value.")
+    assert page.get_by_text("There is no plan").count() == 0
+    page.close()
+
+
 def test_who_leaves_a_page_asks_its_question_no_more(browser: Any, fleet: Served) -> None:
     page, asked = opened(browser, fleet), list[str]()
     page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))

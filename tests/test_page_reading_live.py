@@ -202,6 +202,20 @@ def test_what_is_not_there_is_said_on_a_page_with_a_way_on(
     page.close()
 
 
+def test_a_step_that_is_not_there_leads_to_those_that_are(browser: Any, recordings: Served) -> None:
+    page = opened(browser, recordings)
+    visit(page, recordings, "/timeline/slow?step=9999")
+    assert page.get_by_role("link", name="slow").get_attribute("href") == "/runs/slow"
+    page.fill("[data-key=step]", "60")
+    page.press("[data-key=step]", "Enter")
+    page.wait_for_selector("h1 >> text=Step 60")
+    page.go_back()
+    page.click("text=Last step")
+    page.wait_for_selector("h1 >> text=Step 120")
+    assert violations(page) == [] and page.said == []
+    page.close()
+
+
 def test_a_server_that_is_gone_is_said_with_a_way_to_try_again(browser: Any) -> None:
     with served(RUNS) as server:
         page = opened(browser, server)

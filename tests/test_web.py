@@ -346,6 +346,37 @@ def test_json_is_what_the_library_returns(client: Any, store: Path) -> None:
     assert live["result"] | {"taken": 0} == top | {"taken": 0}
 
 
+def test_findings_of_recordings_cost_dollars_in_all_not_an_hour(client: Any) -> None:
+    content = client.get("/findings").json()
+    assert content["usd"] == pytest.approx(sum(each["usd"] for each in content["findings"]))
+    ledgers = [cf.audit(path).to_dict()["ledger"] for path in sorted(RUNS.iterdir())]
+    hours = sum(ledger["gpus"] * ledger["wall_seconds"] for ledger in ledgers) / 3600
+    assert content["runs_usd"] == pytest.approx(2.5 * hours)
+    assert content["headline"] == (
+        "8 findings in 6 of 7 runs cost $0.08 of the $0.25 of these runs. "
+        "The largest is gc-pause in gc: $0.05."
+    )
+    assert client.get("/findings?run=clean").json()["headline"].startswith("No finding: ")
+
+
+def test_findings_of_recordings_without_a_price_have_no_cost() -> None:
+    content = page_client(RUNS).get("/findings").json()
+    assert content["usd"] is None and content["runs_usd"] is None
+    assert content["headline"] == (
+        "8 findings in 6 of 7 runs. The largest is gc-pause in gc, 70.6 % of its time."
+    )
+
+
+def test_an_order_that_runs_do_not_have_is_refused_with_those_they_have(client: Any) -> None:
+    answer = client.get("/runs?sort=foo")
+    assert (answer.status_code, answer.json()["field"]) == (400, "sort")
+    columns = re.findall(r'key: "(\w+)"', (STATIC / "pages" / "runs.js").read_text())
+    assert f"'foo' is none of {', '.join(columns)}; each with -" in answer.json()["error"]
+    for name in columns:
+        for order in (name, f"-{name}"):
+            assert client.get(f"/runs?sort={order}").json() == client.get("/runs").json()
+
+
 def test_the_flow_of_a_run_that_goes_on_is_all_of_it_or_its_last_steps(tmp_path: Path) -> None:
     plan = PlannedStep(
         source="plan.json",

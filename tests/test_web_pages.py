@@ -128,7 +128,9 @@ def test_what_the_front_leaves_out_is_said_and_fails_nothing_else(client: TestCl
     assert content["parts"][0]["summary"].endswith(content["note"])
     none = answer(client, "/plan/front?model=llama-3.1-405b&gpus=1")
     assert none["result"] is None and none["parts"] == []
-    assert none["note"].startswith("no plan fits")
+    assert none["note"] == (
+        "No layout that published runs tested fits and meets the limits on 1, 2, 4 or 8 GPUs."
+    )
 
 
 def test_every_file_of_a_plan_can_be_downloaded(client: TestClient) -> None:
@@ -155,6 +157,7 @@ def test_every_file_of_a_plan_can_be_downloaded(client: TestClient) -> None:
         ("/plan?precision=fp3", 404, "precision"),
         ("/plan?deadline=3", 400, "deadline"),
         ("/plan?tokens=many", 400, "tokens"),
+        ("/plan?tokens=2,5T", 400, "tokens"),
         ("/plan?gpus=0", 422, "gpus"),
         ("/plan?gpus=16385", 422, "gpus"),
         ("/plan?sequence=99999999", 422, "sequence"),
@@ -255,6 +258,14 @@ def test_a_simulation_is_the_library_s(client: TestClient) -> None:
     )
     assert content["result"] == expected.to_dict()
     assert len([part for part in content["parts"] if part["kind"] == "figure"]) == 4
+    by_interval = next(
+        part for part in content["parts"] if "by checkpoint interval" in part["title"]
+    )
+    assert by_interval["summary"].startswith("The run saves every 10 min (600 seconds): ")
+    assert (
+        f"{expected.simulation.seconds.mean / 86400:.2f} days on average" in by_interval["summary"]
+    )
+    assert by_interval["data"][1]["x"] == [600.0, 600.0]
     run, (low, high) = expected.simulation.run, content["seconds_with_step_range"]
     assert run.work_seconds is not None and run.work_seconds_range is not None
     assert high / low == pytest.approx(run.work_seconds_range[1] / run.work_seconds_range[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
@@ -20,11 +21,13 @@ from computeflow.collection.store.store_folder import open_store
 from computeflow.collection.wire.batches import pack_batch
 from computeflow.recorder.frames import Record
 from computeflow.web.sources.opening import AuditOptions, Opening, open_directory
+from computeflow.web.sources.recordings.recorded_runs import RecordingOpening
 from computeflow.web.sources.step_spans import WAIT, StepSpans
 from computeflow.web.sources.step_table import StepTable
 from computeflow.web.sources.store import stored_steps
 from computeflow.web.sources.store.journal_rows import JournalRows
 from computeflow.web.sources.store.step_cells import CellReader
+from computeflow.web.sources.store.store_runs import StoreOpening
 from live_store_maker import LATE, late_rank, node_batches, young_store
 from live_value_maker import live_run
 from page_client import page_client
@@ -324,6 +327,32 @@ def test_a_step_that_is_not_there_names_those_that_are(source: Path, query: str)
     assert empty["commands"] == []
     assert "no rank has step" in empty["text"]
     assert "Its steps are 1 to 40; 1 to 30." in empty["text"]
+
+
+def test_a_step_that_is_not_there_has_a_way_on(source: Path) -> None:
+    content = page_client(source).get(f"/timeline/{RUN}?step=99").json()
+    assert content["run"]["id"] == RUN
+    assert (content["attempts"], content["attempt"]) == ([0, 1], 1)
+    assert (content["first_step"], content["last_step"]) == (1, 30)
+    other = page_client(source).get(f"/timeline/{RUN}?step=99&attempt=0").json()
+    assert (other["attempt"], other["last_step"]) == (0, 40)
+
+
+def test_a_step_whose_phases_cannot_be_read_is_named(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = page_client(source)
+    for kind in (RecordingOpening, StoreOpening):
+        monkeypatch.setattr(kind, "spans", lambda *_: None)
+    said = {
+        "": r"the phases of step \d+ of attempt 1 cannot be read\.",
+        "?step=35": r"the phases of step 35 cannot be read\.",
+        "?step=35&attempt=1": r"no rank has step 35 of attempt 1\.",
+        "?attempt=7": r"there is no attempt 7\.",
+    }
+    for query, text in said.items():
+        empty = client.get(f"/timeline/{RUN}{query}").json()["empty"]
+        assert re.search(text, empty["text"]), query
 
 
 def test_a_watched_run_without_a_step_says_so(tmp_path: Path) -> None:

@@ -376,11 +376,11 @@ def plan(
         return _plan_pools(search, find_cluster(pool, facts), (on, pool))
     if batches is not None:
         return BatchesAnswer(
-            options=_some(try_batches(search, batches, critical_batch), "with any of these batches")
+            options=_some(try_batches(search, batches, critical_batch), quick, "with a batch of {}")
         )
     if gpus is not None:
         tried = try_gpu_counts(search, doubled_counts(*gpus))
-        return FrontAnswer(request=request, options=_some(tried, "on any of these numbers of GPUs"))
+        return FrontAnswer(request=request, options=_some(tried, quick, "on {} GPUs"))
     best = _best_plans(request, search, top, explain, _spoken(progress))
     if export is None or not best.plans.complete:
         return best
@@ -415,9 +415,12 @@ def _spoken(progress: Callable[[str], None] | None) -> Progress | None:
     return say
 
 
-def _some(options: Sequence[TriedSize], where: str) -> tuple[TriedSize, ...]:
+def _some(options: Sequence[TriedSize], quick: bool, where: str) -> tuple[TriedSize, ...]:
     if all(option.plan is None for option in options):
-        raise InputError(f"no plan fits and meets the limits {where}")
+        what = "no layout that published runs tested" if quick else "no layout"
+        *sizes, last = [f"{option.size:,}" for option in options]
+        listed = f"{', '.join(sizes)} or {last}" if sizes else last
+        raise InputError(f"{what} fits and meets the limits {where.format(listed)}")
     return tuple(options)
 
 

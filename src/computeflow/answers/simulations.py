@@ -86,7 +86,7 @@ class SimulateAnswer(Answer):
         by_time = self._by_time
         parts: list[Part] = [self._summary(), ledger_figure(self.simulation.ledger)]
         if self.interval is not None:
-            parts.append(views.interval_figure(self.interval, by_time=by_time))
+            parts.append(views.interval_figure(self.interval, self.simulation, by_time=by_time))
         if self.spares is not None:
             parts.append(views.spares_figure(self.spares, by_time=by_time))
         if self.timelines is not None:

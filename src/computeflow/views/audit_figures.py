@@ -79,7 +79,13 @@ def waterfall(measured: Ledger, expected: Ledger | None) -> Figure:
         for axis, label in (("xaxis", "measured"), ("xaxis2", "expected")):
             room = [0, 1.15 * layout[axis]["range"][1]]
             layout[axis] = layout[axis] | {"title": {"text": label}, "nticks": 4, "range": room}
-    return replace(figure, layout=layout, numbers=replace(figure.numbers, notes=()))
+    title = figure.title
+    if expected is not None:
+        unit, _ = describe.ledger_unit(measured, expected)
+        label = measured.window.label
+        whose = f"{label}," if "," in label else label
+        title = f"Where the time of {whose} goes beside what is expected for the same work ({unit})"
+    return replace(figure, title=title, layout=layout, numbers=replace(figure.numbers, notes=()))
 
 
 def _as_it_runs(recorded: Ledger, as_it_runs: Ledger) -> Table:

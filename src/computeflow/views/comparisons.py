@@ -106,8 +106,9 @@ def summary_table(comparison: Comparison) -> Table:
         ),
         (
             "offers",
-            f"{len(comparison.results):,} run the job, {len(comparison.meeting):,} as requested; "
-            f"{len(comparison.sure):,} still meet the deadline at the slow end of the predicted range; "
+            f"{len(comparison.results):,} run the job, {len(comparison.meeting):,} of them as "
+            f"requested; {len(comparison.sure):,} still meet the deadline at the slow end of the "
+            "predicted range; "
             f"{len(comparison.refused):,} do not run it; {comparison.searches:,} plans searched",
         ),
     ]
@@ -172,7 +173,10 @@ def runs_table(comparison: Comparison, shown: Sequence[Result]) -> Table:
             )
         )
     more = len(comparison.results) - len(shown)
-    left = f"{more:,} more results, other regions among them, are in -o json"
+    left = (
+        f"{more:,} more of the {len(comparison.results):,} offers that run the job, other regions "
+        "among them, are in -o json"
+    )
     return Table(
         title="Best plan and simulated run of each product, in its cheapest region",
         columns=columns(
@@ -424,7 +428,7 @@ def front_figure(comparison: Comparison) -> Figure:
         "tokens (USD, days)",
         data=tuple(traces),
         layout=layout,
-        summary=_front_summary(front, len(points)),
+        summary=_front_summary(front, len(points), len(comparison.results)),
         numbers=_front_table(comparison),
     )
 
@@ -522,10 +526,13 @@ def _line(x: Sequence[float], y: Sequence[float], name: str) -> Data:
     }
 
 
-def _front_summary(front: Sequence[Result], offers: int) -> str:
+def _front_summary(front: Sequence[Result], drawn: int, offers: int) -> str:
+    """A point is an offer with a cost: a term may not be available for as long, or not end."""
     if not front:
-        return "No offer runs the job."
+        return "No offer runs the job." if not offers else "No offer is available for the job."
+    count = f"{offers:,} offers run the job"
+    some = "" if drawn == offers else f", {drawn:,} of them on a term that is available and drawn"
     return (
-        f"{offers:,} offers. Fastest: {_words(front[0])}. Cheapest: {_words(front[-1])}. "
+        f"{count}{some}. Fastest: {_words(front[0])}. Cheapest: {_words(front[-1])}. "
         f"{len(front)} {'is' if len(front) == 1 else 'are'} on the Pareto front."
     )

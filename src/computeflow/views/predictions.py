@@ -115,10 +115,16 @@ def validation_tables(result: Validation) -> list[Table]:
         ("By source", result.by_source),
     )
     tables = [_errors_table(title, errors) for title, errors in groups]
+    tables[0] = replace(tables[0], notes=(_COLUMNS_NOTE,))
     notes = (_skipped_note(reasons),) if reasons else ()
     return [*tables[:-1], replace(tables[-1], notes=notes)]
 
 
+_COLUMNS_NOTE = (
+    "n: runs. MAPE: mean error of the step's time, either way; median and p90: half and 90 % of the "
+    "runs are off by no more. bias: mean error with its sign, minus is predicted too fast. inside: "
+    "runs within the predicted range; width: its slow end over its fast end, the median."
+)
 _SEEN = {
     "together": "device and stack seen together",
     "apart": "both seen, apart",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from computeflow.simulation.curves import TIE
 from computeflow.units import DAY_SECONDS, HOUR_SECONDS, format_seconds, format_share, format_usd
 from computeflow.views.as_it_runs import between
 from computeflow.views.axes import log_axis
@@ -22,6 +23,9 @@ _STRIP = 60
 _STRIP_SHARE = 0.08
 """Height of the strip of stops, over that of the lines: a mark of 10 pixels and its room."""
 _NAMES = {10: "a fast run (P10)", 50: "the median run (P50)", 90: "a slow run (P90)"}
+_TIE = format_share(TIE)
+_MARKS = {"checkpoint": "save before a planned stop"}
+"""What the stops of an account are, where its name says something else."""
 _COLOURS = {
     "restart": "#0072B2",
     "lost": "#56B4E9",
@@ -150,7 +154,9 @@ def _shares(spread: Spread) -> str:
 
 
 def _counts(spread: Spread) -> str:
-    return f"{spread.p50:,.0f} ({spread.p10:,.0f} to {spread.p90:,.0f})"
+    """The median of an even number of simulations may lie between two counts."""
+    middle = f"{spread.p50:,.1f}".removesuffix(".0")
+    return f"{middle} ({spread.p10:,.0f} to {spread.p90:,.0f})"
 
 
 def _causes(simulation: Simulation) -> str:
@@ -220,7 +226,7 @@ def spares_table(curve: SparesCurve, *, by_time: bool = False) -> Table:
     if by_time:
         note = f"Days of steps done, at full speed, {over}. Goodput counts the spares' GPU-h."
     return Table(
-        title=f"Spare nodes: no faster with more than {curve.fastest}, fewest GPU-h with "
+        title=f"Spare nodes: at most {_TIE} faster with more than {curve.fastest}, fewest GPU-h with "
         f"{curve.cheapest}, a spare for 99 % of failures with {curve.pool}",
         columns=columns(
             "spares",
@@ -349,7 +355,7 @@ def _stops(
     same: Data = {"type": "scatter", "x": x, "y": y, "hoverinfo": "skip"}
     marks: Data = {
         "mode": "markers",
-        "name": account,
+        "name": _MARKS.get(account, account),
         "marker": {"symbol": "line-ns", "size": 10, "line": {"width": 2, "color": colour}},
     }
     bars: Data = {"mode": "lines", "showlegend": False, "line": {"width": 10, "color": colour}}
@@ -375,31 +381,50 @@ def _stretch_table(timeline: RunTimeline) -> Table:
         title=f"The median run (simulation {timeline.replica})",
         columns=columns("account", "times", "hours", "longest h", right="times,hours,longest h"),
         rows=tuple(
-            (name, str(count), f"{seconds / HOUR_SECONDS:,.1f}", f"{longest / HOUR_SECONDS:,.2f}")
+            (
+                _MARKS.get(name, name),
+                str(count),
+                f"{seconds / HOUR_SECONDS:,.1f}",
+                f"{longest / HOUR_SECONDS:,.2f}",
+            )
             for name, (count, seconds, longest) in total.items()
         ),
     )
 
 
-def interval_figure(curve: IntervalCurve, *, by_time: bool = False) -> Figure:
-    best = f"with a checkpoint every {curve.best_seconds:,.4g} seconds"
+def interval_figure(
+    curve: IntervalCurve, simulation: Simulation, *, by_time: bool = False
+) -> Figure:
+    """The interval of the run itself is marked: the lowest of points as noisy as these says less."""
+    every, (low, high) = simulation.interval_seconds, curve.flat_seconds
+    spread = simulation.work_seconds if by_time else simulation.seconds
+    mean, median = spread.mean / DAY_SECONDS, spread.p50 / DAY_SECONDS
     return _curve_figure(
         curve.points,
         what="seconds between checkpoints",
         by="checkpoint interval",
-        at=curve.best_seconds,
-        chosen="most work" if by_time else "shortest run",
-        said=f"{'Most work' if by_time else 'Shortest run'}: {{}}, {best}.",
+        at=every,
+        chosen="this run's interval",
+        said=f"The run saves every {_interval(every)}: {mean:,.2f} {_unit(by_time)} on average, "
+        f"{median:,.2f} at the median. Every {between(low, high)} is within {_TIE} of "
+        "the best.",
         log=True,
         by_time=by_time,
     )
+
+
+def _interval(seconds: float) -> str:
+    """In seconds too, as the axis has them."""
+    text = format_seconds(seconds)
+    return text if text.endswith(" s") else f"{text} ({seconds:,.4g} seconds)"
 
 
 def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
     """The fewest GPU-h are marked, spares included: more spares than that can still be faster."""
     count = f"{curve.cheapest} spare {'node' if curve.cheapest == 1 else 'nodes'}"
     fewest = "most work per GPU-h" if by_time else "fewest GPU-h"
-    more = "do no more work" if by_time else "are no faster"
+    more = f"do at most {_TIE} more work" if by_time else f"are at most {_TIE} faster"
+    mean = next(_ends(p, by_time)[0] for p in curve.points if p.at == curve.cheapest)
     return _curve_figure(
         curve.points,
         what="spare nodes",
@@ -407,9 +432,14 @@ def spares_figure(curve: SparesCurve, *, by_time: bool = False) -> Figure:
         at=curve.cheapest,
         chosen=fewest,
         log=False,
-        said=f"{fewest[0].upper()}{fewest[1:]}: {count}, {{}}. More than {curve.fastest} {more}.",
+        said=f"{fewest[0].upper()}{fewest[1:]}: {count}, {_days(mean)} {_unit(by_time)} on average. "
+        f"More than {curve.fastest} {more}.",
         by_time=by_time,
     )
+
+
+def _unit(by_time: bool) -> str:
+    return "days of steps done" if by_time else "days"
 
 
 def _curve_figure(
@@ -423,11 +453,8 @@ def _curve_figure(
     log: bool,
     by_time: bool,
 ) -> Figure:
-    """Mean and P10 to P90 of time, or of work done in it, over a setting; the one at `at` is marked.
-
-    `said` is the summary, with {} where the mean of that setting comes.
-    """
-    axis = "days of steps done" if by_time else "days"
+    """Mean and P10 to P90 of time, or of work done in it, over a setting; the one at `at` is marked."""
+    axis = _unit(by_time)
     days = [tuple(value / DAY_SECONDS for value in _ends(p, by_time)) for p in points]
     trace: Data = {
         "type": "scatter",
@@ -465,7 +492,6 @@ def _curve_figure(
         "y": layout["yaxis"]["range"],
         "line": {"dash": "dash", "width": 2, "color": GREY},
     }
-    near = min(zip(points, days, strict=True), key=lambda pair: abs(pair[0].at - at))[1][0]
     hidden = len(points) - len(shown)
     where = "below" if by_time else "above"
     note = f" {hidden} settings take more than 1.5 times as long and lie {where} the figure."
@@ -473,7 +499,7 @@ def _curve_figure(
         title=f"{'Work done' if by_time else 'Run time'} by {by} ({axis})",
         data=(trace, mark),
         layout=layout,
-        summary=said.format(f"{near:,.2f} {axis}") + (note if hidden else ""),
+        summary=said + (note if hidden else ""),
         numbers=Table(
             title=f"{axis.capitalize()} by {by}",
             columns=columns(what, axis, "P10", "P90", right=f"{what},{axis},P10,P90"),

@@ -109,9 +109,9 @@ def _summary(timeline: StepTimeline) -> str:
     which = "" if timeline.steps == 1 else f", the median of {timeline.steps:,},"
     merged = format_seconds(timeline.merged_seconds)
     return (
-        f"{_step(timeline)}{which} takes {format_seconds(whole)}: {text}. Pieces shorter than {merged} "
-        "are merged with similar ones nearby: the height of a bar is the share of it that is filled. "
-        "Communication hidden by computation is not drawn."
+        f"{_step(timeline)}{which} took {format_seconds(whole)} as recorded: {text}. Pieces shorter "
+        f"than {merged} are merged with similar ones nearby: the height of a bar is the share of it "
+        "that is filled. Communication hidden by computation is not drawn."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from computeflow import codec
 from computeflow.answers.answer import Answer
@@ -15,6 +15,7 @@ from computeflow.web.page_answers import Content, OpeningDep, page_content
 from computeflow.web.page_figures import figures_of
 from computeflow.web.pages.flow import live_headline, no_runs
 from computeflow.web.sources.opening import RunLine, find_run
+from computeflow.web.wrong_fields import WrongFieldError
 
 _NO_READINGS = (
     "No readings of memory, power, temperature or clocks in this recording: `computeflow record` "
@@ -22,7 +23,38 @@ _NO_READINGS = (
 )
 
 
-def runs_page(opening: OpeningDep) -> Content:
+_ORDERS = (
+    "run",
+    "state",
+    "started",
+    "ranks",
+    "steps",
+    "step",
+    "tokens",
+    "mfu",
+    "goodput",
+    "restarts",
+    "cost",
+)
+"""Columns of the list by which the browser orders it (`static/pages/runs.js`)."""
+
+
+async def _check_order(
+    sort: Annotated[
+        str | None,
+        Query(max_length=20, description="The page's order: a column, or it with - before it."),
+    ] = None,
+) -> None:
+    if sort and sort.removeprefix("-") not in _ORDERS:
+        names = f"{', '.join(_ORDERS)}; each with - before it for the other way round"
+        raise WrongFieldError(400, f"sort: {sort!r} is none of {names}", "sort")
+
+
+OrderDep = Annotated[None, Depends(_check_order)]
+"""A parameter of a page that the browser orders: the JSON has one order."""
+
+
+def runs_page(opening: OpeningDep, order: OrderDep = None) -> Content:
     """All runs, the latest first."""
     lines = opening.runs()
     if not lines:

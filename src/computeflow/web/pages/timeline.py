@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated
 
@@ -14,8 +15,8 @@ from computeflow import codec
 from computeflow.errors import InputError
 from computeflow.web.page_answers import Content, OpeningDep, empty_content, page_content
 from computeflow.web.pages.flow import no_runs
-from computeflow.web.sources.opening import Opening, RunLine, Table, find_run
-from computeflow.web.sources.step_spans import MAX_RANKS, MAX_TRACED_RANKS, StepSpans, chrome_trace
+from computeflow.web.sources.opening import Opening, RunLine, StepPictures, Table, find_run
+from computeflow.web.sources.step_spans import MAX_RANKS, MAX_TRACED_RANKS, chrome_trace
 
 _TITLE = "Timeline"
 _TABLES: tuple[Table, ...] = ("steps", "spans", "leads", "collectives")
@@ -45,13 +46,25 @@ def timeline_page(
     line = find_run(opening, run)
     if line is None:
         return no_runs(_TITLE, opening)
-    spans = _spans(opening, line, (step, attempt), MAX_RANKS)
-    if spans is None:
-        text, commands = _nothing(opening, line, step, attempt)
-        left_out = opening.left_out(line.id, *_TABLES)
-        return empty_content(_TITLE, text, commands, left_out=left_out)
+    which = _chosen(opening, line, step, attempt)
+    spans = None if which is None else opening.spans(line.id, which[0], MAX_RANKS, which[1])
     steps = opening.steps(line.id)
     attempts = () if steps is None else steps.attempts
+    if spans is None:
+        text, commands = _nothing(opening, line, steps, which or (step, attempt))
+        mine = next((each for each in attempts if each.number == attempt), None)
+        mine = mine or (attempts[-1] if attempts else None)
+        return empty_content(
+            _TITLE,
+            text,
+            commands,
+            run=codec.encode(line),
+            attempts=[each.number for each in attempts],
+            attempt=None if mine is None else mine.number,
+            first_step=None if mine is None else mine.first,
+            last_step=None if steps is None or mine is None else steps.last_step(mine),
+            left_out=opening.left_out(line.id, *_TABLES),
+        )
     mine = next((each for each in attempts if each.number == spans.attempt), None)
     timeline = codec.encode(spans)
     missing = timeline.pop("waits_missing")
@@ -75,7 +88,10 @@ def trace_file(
 ) -> Response:
     """One step in Chrome's trace format, which ui.perfetto.dev opens."""
     line = find_run(opening, run)
-    spans = None if line is None else _spans(opening, line, (step, attempt), MAX_TRACED_RANKS)
+    which = None if line is None else _chosen(opening, line, step, attempt)
+    spans = None
+    if line is not None and which is not None:
+        spans = opening.spans(line.id, which[0], MAX_TRACED_RANKS, which[1])
     if line is None or spans is None:
         raise InputError("the phases of this step were not kept")
     name = f"{_ODD.sub('-', line.id)[:60]}-step-{spans.step}.json"
@@ -87,16 +103,14 @@ def trace_file(
 
 
 def _nothing(
-    opening: Opening, line: RunLine, step: int | None, attempt: int | None
+    opening: Opening,
+    line: RunLine,
+    steps: StepPictures | None,
+    which: tuple[int | None, int | None],
 ) -> tuple[str, list[str]]:
     """Why there is no step to draw, and what to run."""
-    steps = opening.steps(line.id)
     if steps is not None:
-        which = f"step {step}" if attempt is None else f"step {step} of attempt {attempt}"
-        known = [f"{each.first:,} to {steps.last_step(each):,}" for each in steps.attempts]
-        several = f" (the last of {len(known)} attempts)" if known[_SHOWN:] else ""
-        its = f"Its steps are {'; '.join(known[-_SHOWN:])}{several}."
-        return f"{line.name}: no rank has {which}. {its}", []
+        return f"{line.name}: {_missing(steps, *which)}", []
     answer = opening.audit(line.id)
     if answer is None or answer.report.traces is None:
         return f"{line.name}: no step of it is known.", []
@@ -105,20 +119,43 @@ def _nothing(
     return text, [command]
 
 
-def _spans(
-    opening: Opening, line: RunLine, which: tuple[int | None, int | None], most: int
-) -> StepSpans | None:
-    step, attempt = which
+def _missing(steps: StepPictures, step: int | None, attempt: int | None) -> str:
+    """A step that ranks have may still have phases that cannot be read."""
+    of = "" if attempt is None else f" of attempt {attempt}"
+    known = [f"{each.first:,} to {steps.last_step(each):,}" for each in steps.attempts]
+    several = f" (the last of {len(known)} attempts)" if known[_SHOWN:] else ""
+    its = f"Its steps are {'; '.join(known[-_SHOWN:])}{several}."
     if step is None:
-        steps = opening.steps(line.id)
-        if steps is None:
-            return None
-        chosen = [each for each in steps.attempts if attempt in (None, each.number)]
-        if not chosen:
-            return None
-        attempt = chosen[-1].number
-        step = steps.slowest_step(chosen[-1], _judged_steps(opening, line))
-    return opening.spans(line.id, step, most, attempt)
+        return f"there is no attempt {attempt}. {its}"
+    if step in _steps_of(steps, attempt):
+        return f"the phases of step {step:,}{of} cannot be read. {its}"
+    return f"no rank has step {step}{of}. {its}"
+
+
+def _steps_of(steps: StepPictures, attempt: int | None) -> Sequence[int]:
+    """Those of one attempt, or of all."""
+    if attempt is None:
+        return steps.steps
+    ends = [each.column for each in steps.attempts[1:]] + [len(steps.steps)]
+    pairs = zip(steps.attempts, ends, strict=True)
+    return next((steps.steps[one.column : end] for one, end in pairs if one.number == attempt), ())
+
+
+def _chosen(
+    opening: Opening, line: RunLine, step: int | None, attempt: int | None
+) -> tuple[int, int | None] | None:
+    """The step and attempt that are asked for; without a step, one that is worth a look, where one is
+    known.
+    """
+    if step is not None:
+        return step, attempt
+    steps = opening.steps(line.id)
+    if steps is None:
+        return None
+    chosen = [each for each in steps.attempts if attempt in (None, each.number)]
+    if not chosen:
+        return None
+    return steps.slowest_step(chosen[-1], _judged_steps(opening, line)), chosen[-1].number
 
 
 def _judged_steps(opening: Opening, line: RunLine) -> int | None:

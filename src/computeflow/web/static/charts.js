@@ -152,7 +152,7 @@ export function heatMap(heat, { choose, at = { column: 0, row: 0 } } = {}) {
     const names = svg("svg", { viewBox: `0 0 ${width} ${tall + BOTTOM}`, height: tall + BOTTOM, "aria-hidden": "true", style: { position: "absolute", inset: "0", "pointer-events": "none" } },
       ticks(0, ranks.length - 1, Math.min(ranks.length, 8)).filter(Number.isInteger).map(at => svg("text", { class: "quiet", x: LEFT - 6, y: (at + 0.5) * tall / ranks.length + 4, "text-anchor": "end" }, `${named ? "rank " : ""}${whole(ranks[at])}`)),
       svg("text", { class: "quiet", x: LEFT - 6, y: tall + 16, "text-anchor": "end" }, named ? "step" : "rank, step"),
-      stepMarks(steps, width).map(({ at, text }) => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at < 1 ? "start" : "middle" }, text)));
+      stepMarks(steps, width).map(({ at, text }) => svg("text", { class: "quiet", x: LEFT + (at + 0.5) * inner / steps.length, y: tall + 16, "text-anchor": at < 1 ? "start" : (at + 0.5) * inner / steps.length > inner - 24 ? "end" : "middle" }, text)));
     const mark = el("div", { class: "mark", hidden: true });
     target.replaceChildren(canvas, names, mark);
     target.style.paddingBottom = `${BOTTOM}px`;

@@ -1,7 +1,7 @@
 // One finding: what it costs, what shows it, what to do about it.
 
 import { command, el, swatch, words } from "./dom.js";
-import { clock, number, seconds, share, usd } from "./format.js";
+import { CENT, clock, number, seconds, share, usd } from "./format.js";
 
 export const OWNERS = {
   "compute.model": "useful", "compute.clock": "site", straggler: "site", restart: "site", lost: "site", idle: "site",
@@ -47,18 +47,26 @@ function shareOf(finding, silent) {
   return `${share(finding.share)} of ${silent ? "the last steps heard from it" : "its last steps"}`;
 }
 
-/** Since when a finding is open, and what it has cost since. */
+/** Since when a finding is open, and what it has cost since; of a recording, what it cost in it. */
 function since(finding) {
-  if (!finding.onset) return null;
+  if (!finding.onset) return finding.onset === undefined && finding.usd >= CENT ? `${usd(finding.usd)} in this recording` : null;
   const cost = finding.usd === null || finding.usd === undefined ? "" : `, ${usd(finding.usd)} so far`;
   return `since ${clock(finding.onset)}${cost}`;
+}
+
+/** What its remedy may win back, from the least to the most; nothing where no range is known. */
+function gain(finding) {
+  const { gain_share_low: low, gain_share_high: high, gain_seconds_per_step_low: least, gain_seconds_per_step_high: most } = finding;
+  if (low === null || low === undefined || low === high) return null;
+  const step = least === null || least === undefined ? "" : `, ${seconds(finding.gain_seconds_per_step)} a step (${seconds(least)} to ${seconds(most)})`;
+  return `gain ${share(finding.gain_share)} of the time (${share(low)} to ${share(high)})${step}`;
 }
 
 /** A finding as a card; `compact` folds evidence and remedy, `run` is the name of its run where that is not said
  * elsewhere, `extra` nodes stand at its end; `silent`: of a run that is no longer heard from. */
 export function findingCard(finding, { compact = false, run = "", extra = [], silent = false } = {}) {
   const facts = [finding.account, ranksText(finding.ranks), finding.nodes?.length ? finding.nodes.slice(0, 4).join(", ") : null,
-    shareOf(finding, silent), since(finding), `confidence ${finding.confidence.toFixed(2)}`];
+    shareOf(finding, silent), gain(finding), since(finding), `confidence ${finding.confidence.toFixed(2)}`];
   const body = [el("h4", null, "Evidence"), evidence(finding), el("h4", null, "Remedy"), remedy(finding)].flat();
   return el("article", { class: "finding" },
     el("div", { class: "cost" }, cost(finding), silent ? el("p", { class: "quiet small", style: { "font-weight": "400", "white-space": "normal" } }, "when last heard from") : null),

@@ -44,12 +44,15 @@ export function seconds(value, keep = false) {
 /** Seconds in a column: all with three digits. */
 export const secondsCell = value => seconds(value, true);
 
+/** What reads as a cent at least, $. */
+export const CENT = 0.005;
+
 export function usd(value) {
   if (!known(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e6) return `$${number(value / 1e6)}M`;
   if (size >= 1e4) return `$${number(value / 1e3)}k`;
-  if (value > 0 && value < 0.005) return "< $0.01";  // little is not nothing
+  if (value > 0 && value < CENT) return "< $0.01";  // little is not nothing
   return `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
@@ -68,6 +71,11 @@ export function gpuUnit(gpuSeconds, onHost = false) {
 
 export function when(unix) {
   return known(unix) && unix > 0 ? new Date(1000 * unix).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : NONE;
+}
+
+/** The reader's time zone, as it is now: "UTC", "GMT+2". */
+export function zone() {
+  return new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts().find(part => part.type === "timeZoneName").value;
 }
 
 /** A moment of the reader's clock, to the second; its date where it is not today's. */

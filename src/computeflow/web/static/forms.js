@@ -46,7 +46,9 @@ export function form(fields, changed) {
     say(error) {
       for (const each of problems.values()) each.textContent = "";
       general.textContent = "";
-      if (error) (problemOf(error) ?? general).textContent = error.message.replaceAll(/--([a-z-]+)/g, "$1");
+      if (!error) return;
+      const text = error.message.replaceAll(/--([a-z-]+)/g, "$1"), beside = problemOf(error);
+      (beside ?? general).textContent = beside ? text : text.charAt(0).toUpperCase() + text.slice(1);
     },
   };
 }

@@ -1,7 +1,7 @@
 // What is known of a run's attempts, ranks and nodes, from its recording or from a collector.
 
 import { bar, el, section, table } from "./dom.js";
-import { number, secondsCell, share, si, when, whole } from "./format.js";
+import { number, secondsCell, share, si, when, whole, zone } from "./format.js";
 
 const MOST = 64;
 
@@ -14,7 +14,7 @@ function attempts(facts) {
   if (facts.attempts.length < 2) return null;
   return section("Attempts", table([
     { title: "attempt", number: true, cell: each => each.attempt + 1 },
-    { title: "started", cell: each => when(each.start) },
+    { title: "started", unit: zone(), cell: each => when(each.start) },
     { title: "lasted", number: true, cell: each => secondsCell(each.end - each.start) },
     { title: "steps", number: true, cell: each => whole(each.steps) },
     { title: "redone", unit: "steps", number: true, cell: each => whole(each.redone_steps) },

@@ -20,4 +20,8 @@ export function basisOf(runs) {
   return known.size === 1 ? [...known][0] : "";
 }
 
-export const GOODPUT = "share of GPU time in kept steps";
+/** What the goodput of these runs is: where the host computes, the time of ranks. */
+export function goodputOf(runs) {
+  const hosts = runs.filter(run => run.device === "cpu").length;
+  return `share of ${hosts === runs.length ? "rank" : hosts ? "GPU or rank" : "GPU"} time in kept steps`;
+}

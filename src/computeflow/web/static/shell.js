@@ -186,7 +186,7 @@ function leavePage() {
 
 /** What went wrong, in place of the page, and a way on. */
 function drawProblem(page, error) {
-  const back = page.under !== location.pathname ? session.pages.find(each => each.address === page.under) : null;
+  const back = page.under !== location.pathname || location.search ? session.pages.find(each => each.address === page.under) : null;
   place.removeAttribute("aria-busy");
   place.replaceChildren(el("h1", null, page.title), el("p", { class: "error", role: "alert" }, words(error.message)),
     el("div", { class: "row" }, el("button", { class: "button", type: "button", on: { click: () => show({ quietly: true }) } }, "Try again"),

@@ -27,13 +27,6 @@ function fieldsOf(choices, asked) {
 
 const DAY = 86400;
 
-/** Spares, and a caution where no run of that size was measured. */
-function sizeNote(best) {
-  const spares = best.allocated_gpus - best.gpus, largest = best.evidence.largest_gpus;
-  return [spares ? `and ${plural(spares, "spare")}` : "no spares",
-    largest < best.gpus ? el("span", { class: "caution" }, `; largest measured run: ${whole(largest)}`) : null];
-}
-
 function numbers(content) {
   const { result } = content, best = result.options?.[0], { build } = result;
   const days = value => (value / DAY).toFixed(1), months = result.months_until_owning_pays?.[1];
@@ -45,9 +38,10 @@ function numbers(content) {
     cost, { label: "Cash at the start", value: usd(build.cash_usd) },
   ]);
   if (!best) return null;
+  const spares = best.allocated_gpus - best.gpus;
   return stats([
     { label: "Rent", value: best.accelerator, note: best.offer },
-    { label: "Devices", value: whole(best.gpus), note: sizeNote(best) },
+    { label: "Devices", value: whole(best.gpus), note: spares ? `and ${plural(spares, "spare")}` : "no spares" },
     { label: "Time", value: days(best.p50_seconds), unit: "days", note: `${best.seconds_range.map(days).join(" to ")}; by failures alone P90 ${days(best.p90_seconds)}` },
     cost,
     { label: "MFU", value: share(best.mfu), note: [palmNote(best.mfu_palm), `goodput ${share(best.goodput.p50)}`].filter(Boolean).join("; ") },

@@ -3,7 +3,7 @@
 import { post } from "../api.js";
 import { el, heading, lead, quoted, say, section, stats, table } from "../dom.js";
 import { findingCard } from "../finding_card.js";
-import { plural, seconds, usd, when } from "../format.js";
+import { CENT, plural, seconds, usd, when } from "../format.js";
 
 const VERBS = { proposed: ["approve", "dismiss"], approved: ["dismiss"], done: ["undo"] };
 const DOES = { approve: "Approve", dismiss: "Dismiss", undo: "Undo" };
@@ -72,17 +72,25 @@ function runPicker(content, context) {
 }
 
 /** What findings cost an hour now; of silent runs that is not known, only what it was. */
-function costTile(findings, silent, recorded) {
+function hourlyCost(findings, silent) {
   const cost = those => those.reduce((total, finding) => finding.usd_per_hour === null ? total : (total ?? 0) + finding.usd_per_hour, null);
   const now = cost(findings.filter(finding => !(finding.run in silent))), before = cost(findings.filter(finding => finding.run in silent));
-  if (recorded) return { label: "Cost of findings", value: now === null ? null : usd(now), unit: "/ h", note: now === null ? (findings.length ? "needs --price" : null) : "while they ran" };
   if (before !== null && now === null) return { label: "Cost of findings", value: usd(before), unit: "/ h", note: "when last heard from" };
   return { label: "Cost of findings", value: now === null ? null : usd(now), unit: "/ h", note: before !== null ? `and ${usd(before)} / h when last heard from` : now === null && findings.length ? "needs --price" : null };
 }
 
+/** What findings of recordings cost in all: runs that ran one after the other have no cost an hour together. */
+function recordedCost({ findings, usd: lost, runs_usd: whole, result }) {
+  const label = "Cost of findings", inAll = lost >= CENT ? `, ${usd(lost)}${whole === null ? "" : ` of ${usd(whole)}`} in all` : "";
+  if (lost === null) return { label, value: null, note: findings.length ? "needs --price" : null };
+  const hourly = hourlyCost(findings, {});
+  if (result === null || hourly.value === null) return { label, value: usd(lost), note: whole === null ? "in all" : `of ${usd(whole)} in all` };
+  return { ...hourly, note: `while it ran${inAll}` };
+}
+
 export function render(content, context) {
   const { findings, closed, actions, skipped, names, silent } = content;
-  const several = Object.keys(names).length > 1;
+  const several = Object.keys(names).length > 1, live = context.session.kind === "store";
   const waiting = actions.filter(action => action.state === "proposed");
   const cards = findings.map(finding => findingCard(finding, {
     run: finding.run ? names[finding.run] ?? finding.run : "", silent: finding.run in silent,
@@ -92,12 +100,12 @@ export function render(content, context) {
     heading("Findings", runPicker(content, context)),
     lead(content.headline),
     stats([
-      { label: "Open findings", value: findings.length },
-      costTile(findings, silent, context.session.kind !== "store"),
-      context.session.kind === "store" ? { label: "Waiting for approval", value: waiting.length } : null,
-      context.session.kind === "store" ? { label: "Recently closed", value: closed.length } : null,
+      { label: live ? "Open findings" : "Findings", value: findings.length },
+      live ? hourlyCost(findings, silent) : recordedCost(content),
+      live ? { label: "Waiting for approval", value: waiting.length } : null,
+      live ? { label: "Recently closed", value: closed.length } : null,
     ]),
-    section(null, cards.length ? cards : el("p", { class: "quiet" }, "No finding is open: no rule sees a remedy worth 2 % of a step.")),
+    section(null, cards.length ? cards : el("p", { class: "quiet" }, `${live ? "No finding is open" : "No findings"}: no rule sees a remedy worth 2 % of a step.`)),
     actions.length ? section("Actions, newest first", pastTable(actions, names, context)) : null,
     closed.length ? section("Closed", table([
       { title: "rule", cell: finding => finding.rule },

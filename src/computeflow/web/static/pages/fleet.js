@@ -59,6 +59,9 @@ function wrongWith(map, node) {
   return [since === undefined ? null : `silent since ${when(since)}`, map.notes[node]].filter(Boolean).join("; ");
 }
 
+/** GPUs by their own number where a value is of each of them; else the ranks on them, where these are known. */
+const ownName = (measure, cells, cell) => (measure.by_gpu[cell] ?? null) === null ? nameOf(cells, cell) : `GPU ${whole(cells.localOf[cell])}`;
+
 const nameOf = (cells, cell) => cells.rankOf[cell] === null ? `GPU ${whole(cells.localOf[cell])}` : `rank ${whole(cells.rankOf[cell])}`;
 
 function tell(content, cells, all, cell) {
@@ -94,13 +97,17 @@ function worst(content, cells, measure, values) {
     if (known === undefined || best * (values[known] - value) > 0) cellsByNode.set(node, cell);
   });
   const rows = [...cellsByNode.entries()].sort(([, a], [, b]) => best * (values[a] - values[b])).slice(0, WORST);
+  const names = rows.map(([, cell]) => ownValue(measure, cell) === null ? "all" : ownName(measure, cells, cell));
+  const wrong = rows.some(([node]) => wrongWith(map, node)), byRun = map.grouped_by === "run";
+  const run = { title: "run", cell: ([node]) => runLink(map.runs[map.run_of[node]]) };
   return table([
+    byRun ? run : null,
     { title: "node", cell: ([node]) => map.nodes[node] },
-    { title: content.of, cell: ([, cell]) => ownValue(measure, cell) === null ? "all" : nameOf(cells, cell) },
+    { title: names.some(name => name.startsWith("rank")) ? "rank" : content.of, cell: row => names[rows.indexOf(row)] },
     { title: inside(measure.title), unit: measure.name === "health" ? "" : `worst ${content.of}`, number: measure.name !== "health", cell: ([, cell]) => written(measure, values[cell], health) },
-    { title: "run", cell: ([node]) => runLink(map.runs[map.run_of[node]]) },
-    { title: "what is wrong", wide: true, cell: ([node]) => wrongWith(map, node) || null },
-  ], rows, { caption: `Worst nodes by ${inside(measure.title)}` });
+    byRun ? null : run,
+    wrong ? { title: "what is wrong", wide: true, cell: ([node]) => wrongWith(map, node) || null } : null,
+  ].filter(Boolean), rows, { caption: `Worst nodes${byRun ? " of the runs" : ""} by ${inside(measure.title)}` });
 }
 
 /** Drawn as the map is: its shades in even steps of the value, unknown cells as they are there. */

@@ -100,8 +100,10 @@ export function render(choices, context) {
       if (error.name === "AbortError") return;
       if (values.deadline && !values.tokens && error.field === "deadline") error.message = "A deadline needs the tokens to train on.";
       asking.say(error);
-      if (error.field && !place.querySelector(".working")) markStale(place);
-      else if (error.status === 400) place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
+      if (asking.blames(error)) {
+        place.querySelector(".working")?.remove();
+        markStale(place);
+      } else if (error.status === 400) place.replaceChildren(el("p", { class: "lead" }, "There is no plan for this job within its limits."), front);
       else place.replaceChildren(refusal(error, () => asking.tell(0)));
       place.removeAttribute("aria-busy");
       if (error.status === undefined) throw error;
@@ -133,7 +135,7 @@ export function render(choices, context) {
 
   async function follow(query, signal) {
     const quick = await answer(`/plan?${query}`, signal).catch(error => {
-      if (error.status === 400) return null;  // the whole search may find a plan where the quick one does not
+      if (error.status === 400 && !error.field) return null;  // the whole search may find a plan where the quick one does not
       throw error;
     });
     files.replaceChildren();

@@ -6,8 +6,8 @@ import { navigate, withQuery } from "../router.js";
 import { plot } from "../plot.js";
 import { readingCharts } from "../reading_charts.js";
 import { runDetails } from "../run_details.js";
-import { GOODPUT, stateOf } from "../run_words.js";
-import { number, palmNote, plural, seconds, share, usd, when, whole } from "../format.js";
+import { goodputOf, stateOf } from "../run_words.js";
+import { number, palmNote, plural, secondsCell, share, usd, when, whole, zone } from "../format.js";
 
 /** Whole steps, or without waits for others, where those are known: then the late rank stands out. */
 function heatChoice(content) {
@@ -29,13 +29,13 @@ export function render(content, context) {
   const { run, curve, heat } = content, part = run.basis, live = context.session.kind === "store";
   return [
     heading(run.name, el("a", { class: "button", href: `/timeline/${encodeURIComponent(run.id)}` }, "Timeline"), el("a", { class: "button", href: `/flow?${new URLSearchParams({ run: run.id })}` }, "Flow"), el("a", { class: "button", href: `/findings?${new URLSearchParams({ run: run.id })}` }, "Findings")),
-    el("p", { class: "quiet small" }, [stateOf(run), run.started === null ? null : `started ${when(run.started)}`, run.device].filter(Boolean).join(" · ")),
+    el("p", { class: "quiet small" }, [stateOf(run), run.started === null ? null : `started ${when(run.started)} ${zone()}`, run.device].filter(Boolean).join(" · ")),
     headline(content, live),
     stats([
-      { label: "Step", value: seconds(run.step_seconds), note: run.step_seconds_recorded === null ? `median, ${part}` : `${part}; ${seconds(run.step_seconds_recorded)} as recorded` },
+      { label: "Step", value: secondsCell(run.step_seconds), note: run.step_seconds_recorded === null ? `median, ${part}` : `${part}; ${secondsCell(run.step_seconds_recorded)} as recorded` },
       { label: "MFU", value: run.mfu === null ? null : share(run.mfu), note: run.mfu === null ? "needs the model's FLOPs" : [part, palmNote(run.mfu_palm, run.peak_precision)].filter(Boolean).join("; ") },
-      { label: "Goodput", value: run.goodput === null ? null : share(run.goodput), note: run.goodput === null ? null : GOODPUT },
-      { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s", note: run.tokens_per_second === null ? null : part },
+      { label: "Goodput", value: run.goodput === null ? null : share(run.goodput), note: run.goodput !== null ? goodputOf([run]) : run.state === "recorded" ? "needs the whole run, a trace has a part" : "not known yet" },
+      { label: "Throughput", value: run.tokens_per_second === null ? null : number(run.tokens_per_second), unit: run.tokens_per_second === null ? null : "tokens/s", note: run.tokens_per_second !== null ? part : run.state === "recorded" ? "a trace does not say its tokens" : "needs the tokens of a step" },
       { label: "Steps", value: whole(run.step), note: `on ${plural(run.gpus, "rank")}` },
       { label: "Restarts", value: whole(run.restarts) },
       run.usd_per_hour === null ? null : { label: "Cost", value: usd(run.usd_per_hour), unit: "/ h" },

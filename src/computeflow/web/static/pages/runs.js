@@ -1,8 +1,8 @@
 // All runs, the latest first; another order and a part of a name or state lie in the address.
 
 import { el, heading, lead, table } from "../dom.js";
-import { basisOf, GOODPUT, stateOf, stateTag } from "../run_words.js";
-import { number, plural, secondsCell, share, usd, when, whole } from "../format.js";
+import { basisOf, goodputOf, stateOf, stateTag } from "../run_words.js";
+import { number, plural, secondsCell, share, usd, when, whole, zone } from "../format.js";
 import { keepAddress, navigate, withQuery } from "../router.js";
 
 const FEW = 12;
@@ -13,7 +13,7 @@ function columnsOf(runs) {
   return [
     { key: "run", title: "run", value: run => run.name, cell: run => el("a", { href: `/runs/${encodeURIComponent(run.id)}`, title: run.name }, run.name) },
     { key: "state", title: "state", value: stateOf, cell: stateTag },
-    { key: "started", title: "started", wide: true, value: run => run.started, cell: run => el("span", { class: "nowrap" }, when(run.started)) },
+    { key: "started", title: "started", unit: zone(), wide: true, value: run => run.started, cell: run => el("span", { class: "nowrap" }, when(run.started)) },
     { key: "ranks", title: "ranks", number: true, wide: true, value: run => run.gpus, cell: run => whole(run.gpus) },
     { key: "steps", title: "steps", number: true, wide: true, value: run => run.step, cell: run => whole(run.step) },
     { key: "step", title: ["step", part?.cloneNode(true)], number: true, value: run => run.step_seconds, cell: run => secondsCell(run.step_seconds) },
@@ -65,7 +65,8 @@ export function render(content, context) {
   const show = text => {
     const wanted = text.trim().toLowerCase(), shown = runs.filter(run => `${run.name} ${stateOf(run)}`.toLowerCase().includes(wanted));
     place.replaceChildren(table(columns.map(column => sortable(column, asked)), shown, { label: "Runs" }),
-      el("p", { class: "quiet small" }, shown.length < runs.length ? `${whole(shown.length)} of ${plural(runs.length, "run")}. ` : "", `Step (median) and MFU: ${basisOf(content.runs) || "see each run"}. ${runs.some(run => run.mfu_palm !== null) ? "In brackets: MFU by PaLM's count. " : ""}Goodput: ${GOODPUT}, since the start.`));
+      el("p", { class: "quiet small" }, shown.length < runs.length ? `${whole(shown.length)} of ${plural(runs.length, "run")}. ` : "", `Step (median) and MFU: ${basisOf(content.runs) || "see each run"}. `,
+        el("span", { class: "wide" }, `${runs.some(run => run.mfu_palm !== null) ? "In brackets: MFU by PaLM's count. " : ""}Goodput: ${goodputOf(runs)}, since the start.`)));
   };
   show(context.query.get("only") ?? "");
   return [heading("Runs", filterField(content, context, show)), lead(content.headline), place].filter(Boolean);

@@ -33,7 +33,7 @@ function numbers({ result, seconds_with_step_range: steps, interval_range_second
     { label: "Finished after", value: seconds(result.seconds.p50), note: steps ? `${range(steps, seconds)} over the step's predicted range; failures alone ${spread(result.seconds, seconds)}` : `P10 to P90: ${spread(result.seconds, seconds)}` },
     { label: "Goodput", value: share(result.goodput.p50), note: `${spread(result.goodput, share)}${spares ? `; of all ${whole(result.allocated_gpus)} devices, spares included` : ""}` },
     { label: "Interruptions", value: number(result.interruptions.mean), note: result.mtbi_seconds === null ? "on average" : `on average; one every ${seconds(result.mtbi_seconds)}` },
-    { label: "Checkpoint every", value: seconds(result.interval_seconds), note: intervals ? `${range(intervals, seconds)} are within 0.1 %` : "of work" },
+    { label: "Checkpoint every", value: seconds(result.interval_seconds), note: intervals ? `${range(intervals, seconds)} are within 0.1 % of the best` : "of work" },
     { label: "Devices", value: whole(result.gpus), note: spares ? `${whole(result.allocated_gpus)} with spares` : "no spares" },
     result.usd === null ? null : { label: "Cost", value: usd(result.usd.p50), note: spread(result.usd, usd) },
   ]);

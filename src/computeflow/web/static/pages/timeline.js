@@ -98,7 +98,32 @@ function totals(timeline) {
   return [...sums.values()].sort((a, b) => b.seconds - a.seconds);
 }
 
-export const name = content => `${content.run?.name ?? "run"}, step ${content.timeline?.step ?? "?"}`;
+export const name = ({ run, timeline }) => timeline ? `${run.name}, step ${timeline.step}` : run?.name;
+
+/** The field of a step: `go` is told of another one. */
+function stepField(content, step, go) {
+  const typed = event => { if (event.target.value !== "") go(Number(event.target.value)); };
+  return el("input", { type: "number", value: step, placeholder: step === null ? `${content.first_step} to ${content.last_step}` : null, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: typed, keydown: event => { if (event.key === "Enter") typed(event); } } });
+}
+
+const runLink = run => el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name);
+
+/** Where the step that was asked for cannot be drawn: a way to others, and to the run. */
+export function head(content) {
+  const { run, first_step: first, last_step: last } = content;
+  if (!run) return heading("Timeline");
+  const attempt = content.attempts.length > 1 ? { attempt: content.attempt } : {};
+  let asked = null;  // Enter is a key and a change
+  const go = step => {
+    const to = Math.max(first, Math.min(last, step));
+    if (to === asked) return;
+    asked = to;
+    navigate(withQuery({ step: to, ...attempt }));
+  };
+  return el("div", null,
+    heading("Timeline", ...(first === null ? [] : [stepField(content, null, go), el("button", { class: "button", type: "button", on: { click: () => go(last) } }, "Last step")])),
+    el("p", { class: "quiet small" }, runLink(run)));
+}
 
 export function render(content, context) {
   const { timeline, run } = content;
@@ -110,18 +135,16 @@ export function render(content, context) {
     asked = to;
     navigate(withQuery({ step: to, ...attempt }), { replace: true });
   };
-  const typed = event => go(Number(event.target.value));
-  const number_ = el("input", { type: "number", value: timeline.step, min: content.first_step, max: content.last_step, "aria-label": "Step", "data-key": "step", on: { change: typed, keydown: event => { if (event.key === "Enter") typed(event); } } });
   const sums = totals(timeline), inTime = [...sums].sort((a, b) => a.first - b.first);
   const several = timeline.ranks.length > 1, attempts = Math.max(timeline.attempt, run.restarts ?? 0) + 1;
   const all = timeline.ranks.reduce((sum, line) => sum + line.seconds, 0);
   const query = new URLSearchParams({ step: timeline.step, ...attempt });
   return [
     heading(`Step ${whole(timeline.step)}`,
-      el("button", { class: "button", type: "button", "data-key": "previous", on: { click: () => go(timeline.step - 1) } }, "Previous"), number_,
+      el("button", { class: "button", type: "button", "data-key": "previous", on: { click: () => go(timeline.step - 1) } }, "Previous"), stepField(content, timeline.step, go),
       el("button", { class: "button", type: "button", "data-key": "next", on: { click: () => go(timeline.step + 1) } }, "Next"),
       el("a", { class: "button", href: `/trace/${encodeURIComponent(run.id)}.json?${query}`, download: "" }, "Download for Perfetto")),
-    el("p", { class: "quiet small" }, el("a", { href: `/runs/${encodeURIComponent(run.id)}` }, run.name),
+    el("p", { class: "quiet small" }, runLink(run),
       timeline.ranks.length < timeline.ranks_total ? `, the ${timeline.ranks.length} ranks of ${timeline.ranks_total} that take longest` : "",
       ". The file opens at ui.perfetto.dev."),
     stats([

@@ -87,16 +87,21 @@ def front_content(*, progress: Callable[[str], None], **sliders: Unpack[Sliders]
     try:
         answer = plan(**asked, gpus=(first, joined), quick=True)
     except InputError as error:  # no number of GPUs will do: the plan itself says more
-        return page_content(title, None, parts=[], left_out=beyond, note=form_text(f"{error}."))
+        note = form_text(f"{error}.")
+        note = f"{note[:1].upper()}{note[1:]}"
+        return page_content(title, None, parts=[], left_out=beyond, note=note)
     assert isinstance(answer, FrontAnswer)
     note = f"Left out: {', '.join(f'{size:,}' for size in beyond)} devices ({why})." if why else ""
     if answer.infeasible:
         listed = " or ".join(f"{size:,}" for size in answer.infeasible)
-        note = (
-            f"{note} Nothing fits on {listed} {'device' if listed == '1' else 'devices'}.".strip()
-        )
+        devices = "device" if listed == "1" else "devices"
+        note = f"{note} No layout that published runs tested fits on {listed} {devices}.".strip()
     figure = front_figure(answer.rows, answer.infeasible)
-    figure = replace(figure, summary=f"{figure.summary} {note}".strip())
+    figure = replace(
+        figure,
+        summary=f"{figure.summary} {note}".strip(),
+        numbers=replace(figure.numbers, notes=(note,) if note else ()),
+    )
     left_out = [*answer.infeasible, *beyond]
     return page_content(title, answer, parts=parts_data([figure]), left_out=left_out, note=note)
 
