@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,9 @@ _SETTINGS: dict[str, Any] = {
     "autoload_known_extensions": False,
 }
 """DuckDB by default fetches extensions that a file asks for."""
-_END_SECONDS = 10.0
-"""So long the process waits at its end for what an engine still does after it was interrupted."""
+_TURN_SECONDS, _TURNS = 0.05, 200
+"""So often, and so many times at most, engines in use are interrupted at the exit: one may have begun
+its question just after the last time."""
 
 
 class _Running:
@@ -58,13 +58,14 @@ class _Running:
                 self._engines.remove(engine)
 
     def _end(self) -> None:
-        ends = time.monotonic() + _END_SECONDS
         with self._changed:
             self._ending = True
-            while self._users and time.monotonic() < ends:
+            for _ in range(_TURNS):
+                if not self._users:
+                    return
                 for engine in self._engines:
                     engine.interrupt()
-                self._changed.wait(0.05)  # one that has just begun is interrupted then
+                self._changed.wait(_TURN_SECONDS)
 
 
 _RUNNING = _Running()

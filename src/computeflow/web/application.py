@@ -17,7 +17,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
-from starlette.exceptions import HTTPException
 
 from computeflow import __version__
 from computeflow.cluster.topology import Topology
@@ -148,7 +147,7 @@ def _make_routes(opening: Opening, doorkeeper: Doorkeeper) -> FastAPI:
     application.add_exception_handler(ComputeFlowError, _say_error)
     application.add_exception_handler(RefusedError, _say_refusal)
     application.add_exception_handler(RequestValidationError, _say_wrong_fields)
-    application.add_exception_handler(HTTPException, _say_http_error)
+    application.add_exception_handler(400, _say_no_body)  # which FastAPI alone raises
     for page in PAGES:
         _add_page(application, page)
     application.add_api_route("/", _start, include_in_schema=False)
@@ -276,11 +275,9 @@ def _say_wrong_fields(_: Request, error: Exception) -> Response:
     return _plain_json(said, 422)
 
 
-def _say_http_error(_: Request, error: Exception) -> Response:
-    """An address that is none, or a body that cannot be parsed, in the words of Starlette."""
-    assert isinstance(error, HTTPException)
-    said = {"error": error.detail, "field": "", "detail": error.detail}
-    return _plain_json(said, error.status_code, headers=error.headers)
+def _say_no_body(_: Request, __: Exception) -> Response:
+    said = "the request's body cannot be read: it is no JSON, or too deep"
+    return _plain_json({"error": said, "field": "", "detail": said}, 400)
 
 
 def _plain_json(content: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
