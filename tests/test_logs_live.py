@@ -34,7 +34,16 @@ class Written:
     report: SourceReport
     steps: int
     seconds: float
+    """Between steps, the mean."""
+    median: float
     loss: float
+
+    def is_near(self, seconds: float | None, near: float = NEAR) -> bool:
+        """Whether a step took so long. Logs have means of some steps, which lie between the median and
+        the mean of all where the machine stalls for a few of them.
+        """
+        ends = sorted((self.median, self.seconds))
+        return seconds is not None and (1 - near) * ends[0] <= seconds <= (1 + near) * ends[1]
 
     @property
     def run(self) -> LoggedRun:
@@ -105,7 +114,7 @@ def test_a_framework_writes_and_its_steps_are_read(
     assert bool(found.run.learned) is learned
     if timed:
         near = 3 * NEAR if package == "keras" else NEAR  # means since each epoch's start
-        assert found.run.step_seconds == pytest.approx(found.seconds, rel=near)
+        assert found.is_near(found.run.step_seconds, near)
         assert found.report.ledger is not None
     else:
         assert found.run.step_seconds is None  # whole seconds, or a duration without a unit
@@ -124,7 +133,7 @@ def test_times_of_day_give_the_step_time(tmp_path: Path) -> None:
     needs("accelerate")
     found = read_back("accelerate_log", tmp_path)
     assert (found.run.steps, found.run.last_step) == (90, 90)
-    assert found.run.step_seconds == pytest.approx(found.seconds, rel=NEAR)
+    assert found.is_near(found.run.step_seconds)
 
 
 def test_a_line_for_each_epoch_counts_epochs(tmp_path: Path) -> None:
@@ -142,7 +151,7 @@ def test_nano_gpt_states_the_time_of_one_iteration(tmp_path: Path) -> None:
     found = read_back("nano_gpt", tmp_path)
     run = found.run
     assert (run.framework, run.last_step, len(run.evaluations)) == ("nanoGPT", 60, 3)
-    assert run.step_seconds == pytest.approx(found.seconds, rel=0.4)  # seven of sixty are logged
+    assert found.is_near(run.step_seconds, 0.4)  # seven of sixty are logged
     assert run.claimed_mfu == pytest.approx(0.31)
 
 

@@ -12,10 +12,12 @@ import json
 import logging
 import os
 import signal
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,13 @@ class Truth:
 
     def write(self, path: Path) -> None:
         steps = len(self.ends)
-        seconds = (self.ends[-1] - self.ends[0]) / (steps - 1)
-        path.write_text(json.dumps({"steps": steps, "seconds": seconds, "loss": self.loss}))
+        told = {
+            "steps": steps,
+            "seconds": (self.ends[-1] - self.ends[0]) / (steps - 1),
+            "median": statistics.median(end - begin for begin, end in pairwise(self.ends)),
+            "loss": self.loss,
+        }
+        path.write_text(json.dumps(told))
 
 
 def samples() -> tuple[torch.Tensor, torch.Tensor]:
