@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -102,6 +104,20 @@ def test_what_is_incomplete_is_made_for_each_question(one_thread: PageBodies) ->
         part = one_thread.ask("page", None, lambda: body(contents.pop(), kept=False))
         content = part.made.result(LONGEST).content
     assert content == b"whole"
+
+
+def test_a_body_that_is_not_kept_is_freed_with_its_last_reader(one_thread: PageBodies) -> None:
+    gc.disable()  # without waiting for the collector of cycles: bodies are large, and made every second
+    try:
+        made = one_thread.ask("page", None, lambda: body(b"page", kept=False))
+        made.made.result(LONGEST)
+        future = weakref.ref(made.made)
+        del made
+        next_one = one_thread.ask("next", None, lambda: body(b"next"))
+        next_one.made.result(LONGEST)  # the thread has let go of the first
+        assert future() is None
+    finally:
+        gc.enable()
 
 
 def test_who_asks_while_a_call_goes_on_has_the_answer_of_the_next_one() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from computeflow.web.page_making import Making
@@ -64,16 +65,18 @@ class PageBodies:
                 self._keep(key, revision, body)
             return body
 
-        making.made.add_done_callback(lambda _: self._forget(place, making))
+        making.made.add_done_callback(lambda made: self._forget(place, made))
         self._threads.submit(making.made, keep, making.is_wanted)
         return making
 
     def close(self) -> None:
         self._threads.close()
 
-    def _forget(self, place: tuple[Hashable, Hashable], making: Making[PageBody]) -> None:
+    def _forget(self, place: tuple[Hashable, Hashable], made: Future[PageBody]) -> None:
+        """By its future, which keeps its callbacks: one that kept the making would keep the body."""
         with self._lock:
-            if self._making.get(place) is making:
+            making = self._making.get(place)
+            if making is not None and making.made is made:
                 del self._making[place]
 
     def _keep(self, key: Hashable, revision: Hashable, body: PageBody) -> None:
