@@ -161,6 +161,18 @@ def test_more_pages_than_can_wait_are_refused_and_those_that_were_left_make_room
     threads.close()
 
 
+def test_pages_one_after_the_other_are_made_by_one_thread() -> None:
+    threads, made = PageThreads(8), set[str]()
+    for _ in range(20):
+        future = Future[None]()
+        threads.submit(future, lambda: made.add(threading.current_thread().name), lambda: True)
+        future.result(LONGEST)
+        while threads._begun:  # until it is idle again
+            time.sleep(0.001)
+    assert len(made) == 1
+    threads.close()
+
+
 def test_what_is_asked_of_a_server_that_stops_is_refused_as_such() -> None:
     threads, future = PageThreads(1), Future[str]()
     threads.close()

@@ -84,6 +84,16 @@ class PageServer:
         shell = (_STATIC / "index.html").read_bytes()
         self.application = Guard(self._routes, doorkeeper, is_page, shell)
 
+    def read_ahead(self) -> None:
+        """Begin with what the page of the latest run needs, while its reader opens a browser."""
+        opening: Opening = self._routes.state.opening
+
+        def read() -> None:
+            for line in opening.runs()[:1]:
+                opening.steps(line.id)
+
+        self._routes.state.bodies.run(read)
+
     def close(self) -> None:
         """End all streams, and what is being computed."""
         self.events.close()

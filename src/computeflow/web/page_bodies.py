@@ -69,6 +69,10 @@ class PageBodies:
         self._threads.submit(making.made, keep, making.is_wanted)
         return making
 
+    def run(self, call: Callable[[], None]) -> None:
+        """Something that pages will need; what is wrong with it, they say."""
+        self._threads.submit(Future(), call, lambda: True)
+
     def close(self) -> None:
         self._threads.close()
 

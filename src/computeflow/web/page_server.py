@@ -6,10 +6,8 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from computeflow import codec
@@ -21,12 +19,12 @@ from computeflow.cluster.topology import Topology, read_topology
 from computeflow.collection.collector.http_server import address_of, bind
 from computeflow.collection.collector.http_server import serve as serve_application
 from computeflow.collection.collector.listening import Listening, read_named_tokens
-from computeflow.errors import ComputeFlowError, InputError, UnavailableError
+from computeflow.errors import InputError, UnavailableError
 from computeflow.files.reading import read_text
 from computeflow.units import format_seconds
 from computeflow.views.tables import Table, columns
 from computeflow.web.access.security import Doorkeeper
-from computeflow.web.sources.opening import AuditOptions, Opening, open_directory
+from computeflow.web.sources.opening import AuditOptions, open_directory
 from computeflow.web.start_checks import check_directory, check_options
 
 _CONNECTIONS = 4_096
@@ -134,7 +132,7 @@ def serve(
         )
         server = make_server(opening, doorkeeper, topology=cabling)
         if opening.kind == "store":
-            Thread(target=_read_ahead, args=(opening,), daemon=True).start()
+            server.read_ahead()
         serve_application(
             server.application,
             bound,
@@ -146,13 +144,6 @@ def serve(
     finally:
         bound.close()
     return ServeAnswer(address=address, directory=str(place), seconds=time.monotonic() - began)
-
-
-def _read_ahead(opening: Opening) -> None:
-    """What the page of the latest run needs, while a browser is opened; pages say what is wrong."""
-    with suppress(ComputeFlowError):
-        for line in opening.runs()[:1]:
-            opening.steps(line.id)
 
 
 def _recorded_runs() -> Path:

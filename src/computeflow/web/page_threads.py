@@ -68,7 +68,8 @@ class PageThreads:
         return [call for call in calls if call not in self._waiting]
 
     def _start_thread(self) -> None:
-        if len(self._threads) < self._most:
+        """Where none is idle: each thread keeps memory of its own for what it makes."""
+        if len(self._threads) < min(self._most, len(self._begun) + len(self._waiting)):
             name = f"page-{len(self._threads)}"
             self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
             self._threads[-1].start()
