@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ from computeflow.web.sources.opening import AuditOptions, open_directory
 from computeflow.web.start_checks import check_directory, check_options
 
 _CONNECTIONS = 4_096
+_M_ARENA_MAX = -8
+"""A number of glibc's malloc.h; other systems have no such call, or do not take it."""
 _LOCAL_NAMES = ("localhost",)
 
 
@@ -130,6 +134,7 @@ def serve(
             cookie=f"computeflow-{bound.getsockname()[1]}",
             scheme="https" if cert is not None or behind_proxy else "http",
         )
+        _share_memory()
         server = make_server(opening, doorkeeper, topology=cabling)
         if opening.kind == "store":
             server.read_ahead()
@@ -144,6 +149,14 @@ def serve(
     finally:
         bound.close()
     return ServeAnswer(address=address, directory=str(place), seconds=time.monotonic() - began)
+
+
+def _share_memory() -> None:
+    """Threads that make pages share what they free (glibc: two arenas). With one for each thread, each
+    grows to what the largest page takes.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _recorded_runs() -> Path:
